@@ -1,4 +1,4 @@
-"""Kernels for tests that count the work of launches."""
+"""Kernels whose launches the tests of work/ count."""
 
 import triton
 import triton.language as tl
@@ -42,16 +42,6 @@ def bags(x, offsets, out, B: tl.constexpr):
     for row in range(tl.load(offsets + bag), tl.load(offsets + bag + 1)):
         total += tl.load(x + row * B + inner)
     tl.store(out + bag * B + inner, total)
-
-
-@triton.jit
-def persistent(x, tiles, limit, B: tl.constexpr):
-    tile = tl.program_id(0)
-    while tile < tiles:
-        at = tile * B + tl.arange(0, B)
-        if tile % 2 == 0:
-            tl.store(x + at, 1.0, at < limit)
-        tile += tl.num_programs(0)
 
 
 @triton.jit
@@ -101,7 +91,7 @@ def two_passes(x, y, n, B: tl.constexpr):
 
 @triton.jit
 def row_sums(x_ptr, y_ptr, n_cols, limit_ptr, BLOCK: tl.constexpr, BY_VALUE: tl.constexpr):
-    """Sum a row block by block; the number of blocks may be in memory."""
+    """Sum a row block by block; the number of blocks may come from memory."""
     row = tl.program_id(0)
     total_ = tl.zeros((BLOCK,), tl.float32)
     end = n_cols
@@ -125,7 +115,7 @@ def halve(x, y, B: tl.constexpr):
 
 @triton.jit
 def first_rows(x, length, y, B: tl.constexpr):
-    """Copy as many rows as a number in memory says."""
+    """Copy a number of rows that comes from memory."""
     row = tl.program_id(0)
     if row >= tl.load(length):
         return
@@ -161,7 +151,7 @@ def one_and_either(x, y, z, first, B: tl.constexpr):
 
 @triton.jit
 def take_pieces(x, y, counter, pieces, B: tl.constexpr):
-    """Copy pieces of x; each program takes the next free one."""
+    """Copy pieces of x, where each program takes the next free piece."""
     piece = tl.program_id(0)
     while piece < pieces:
         at = piece * B + tl.arange(0, B)
@@ -171,7 +161,7 @@ def take_pieces(x, y, counter, pieces, B: tl.constexpr):
 
 @triton.jit
 def last_sums(x, sums, y, counter, P: tl.constexpr, B: tl.constexpr):
-    """Sum a row of x in each program, and add up the sums in the last program."""
+    """Sum a row of x in each program, and all these sums in the last program."""
     row = tl.program_id(0)
     tl.store(sums + row, tl.sum(tl.load(x + row * B + tl.arange(0, B)), 0))
     if tl.atomic_add(counter, 1) == tl.num_programs(0) - 1:

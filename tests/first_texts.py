@@ -1,4 +1,4 @@
-"""The TTIR of a kernel that a test defines, for an H100, without the rest of its compilation."""
+"""The texts of a kernel that a test defines: its TTIR alone, or all that a compile gives."""
 
 import types
 import warnings
@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.texts import Texts, texts_of
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 
@@ -15,7 +16,7 @@ SM_90 = Target("cuda", "90", 32)
 
 
 def first_text(function: Any, arguments: Mapping[str, Any], target: Target = SM_90) -> str:
-    """Return the TTIR of *function*, launched with *arguments*."""
+    """Return the TTIR of *function*, launched with *arguments*, without compiling the rest."""
     with (
         pytest.MonkeyPatch.context() as patched,
         offline(target),
@@ -26,8 +27,17 @@ def first_text(function: Any, arguments: Mapping[str, Any], target: Target = SM_
     return text
 
 
+def compiled_texts(function: Any, launch: Launch, target: Target = SM_90) -> Texts:
+    """Return the texts of *function*, compiled for a launch."""
+    with offline(target):
+        made = launch.warm_up(function)
+    texts = texts_of(made.asm, made.metadata, target.backend)
+    assert texts is not None
+    return texts
+
+
 def _first_stage(source: Any, target: Any, options: Mapping[str, Any], **_: object) -> Any:
-    """Do the part of `triton.compiler.compile` that makes TTIR."""
+    """Run the first stage of `triton.compiler.compile`."""
     from triton._C.libtriton import ir
     from triton.compiler import make_backend
 

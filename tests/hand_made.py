@@ -1,4 +1,4 @@
-"""Counts of launches that are worked out by hand, not walked."""
+"""Counts of launches made by hand, with numbers that follow from arithmetic."""
 
 from collections.abc import Sequence
 
@@ -37,9 +37,9 @@ def access(  # noqa: PLR0913 - what an access is made of
     executions: int = 1,
     sectors: int | None = None,
 ) -> Access:
-    """Return a load or a store of *elements* of fp16, all active, with *unique* distinct bytes.
+    """Return a load or store of *elements* active elements of fp16, with *unique* distinct bytes.
 
-    Its sectors are full by default.
+    Unless *sectors* is given, its sectors are full.
     """
     asked = Amount.of(elements)
     touched = Amount.of(elements * ITEM // SECTOR if sectors is None else sectors)
@@ -60,20 +60,20 @@ def access(  # noqa: PLR0913 - what an access is made of
 
 
 def footprint(tensor: str, read: int, written: int, *again: tuple[int, int]) -> Footprint:
-    """Return the distinct bytes of a tensor in whole sectors; *again* has distances and bytes."""
+    """Return a tensor's distinct bytes, in whole sectors; *again* has reuse distances and bytes."""
     each = Amount.of(read), Amount.of(written)
     return Footprint(tensor, *each, *each, tuple(Reuse(*one) for one in again))
 
 
 def matmul(size: int, block: int, resident: int) -> Counts:
-    """Return a product of square fp16 matrices in square blocks, row by row of the grid."""
+    """Return a product of square matrices of fp16 in square blocks, with programs in row order."""
     across = size // block
     programs, matrix = across * across, size * size * ITEM
     a_program = block * size * ITEM
     waves = programs / min(resident, programs)
     rows, columns = min(-(-resident // across), across), min(resident, across)
     wave = rows * columns * block * block * ITEM + (rows + columns) * a_program
-    times = min(waves, across) - 1  # each row of the grid, or of a wave if it has fewer, reads b
+    times = min(waves, across) - 1  # each row of the grid, or each wave, reads all of b
     passes, flops = Amount.of(programs * size // 64), Amount.of(2 * size**3)
     loads = size * size * across
     return Counts(
@@ -105,9 +105,9 @@ def matmul(size: int, block: int, resident: int) -> Counts:
 
 
 def executed(places: Sequence[Place], warps: int) -> Executed:
-    """Return what *warps* warps execute if the code has ten instructions at each of *places*.
+    """Return what *warps* warps execute of code with ten instructions on each of *places*.
 
-    Instructions of the last place are 70 cycles apart, and those of each other place 10.
+    There are 70 cycles between the instructions of the last place, and 10 between those of others.
     """
     lines = [
         ExecutedLine(

@@ -1,4 +1,4 @@
-"""What was measured of the units of GPUs, on which predictions for them rest."""
+"""Measured rates of GPUs' units, which predictions for these GPUs use."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ if TYPE_CHECKING:
 FITTED_TO = "h100"
 """The key of the GPU whose launches the constants were fitted to."""
 FITTED_UNITS: Mapping[str, float] = {"launch_us": 2.976, "read_gbs": 3093.6, "l2_loads": 0.5304}
-"""What `calibrate` measures on it, by the names of `calibrating.units.Units`. What it measures on
-another GPU counts in proportion to that, in place of the data sheet."""
+"""What `calibrate` measures on this GPU, by the fields of `calibrating.units.Units`. On another
+GPU, the ratio of its measurement to this one takes the place of the data sheet."""
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What the units of a GPU do, and where it was measured."""
+    """The measured rates of a GPU's units, and where they were measured."""
 
     gpu: str
-    """The key of the GPU that it holds for."""
+    """The key of the GPU that it applies to."""
     device: str
     """The driver's name of the GPU that it was measured on."""
     date: str
     torch: str
     triton: str
     units: Mapping[str, float]
-    """What each of its units does by itself, as far as it was measured, by the names of
+    """What each unit does by itself, as far as it was measured, by the fields of
     `calibrating.units.Units`."""
 
     def write(self, path: Path) -> None:
-        """Write the calibration to *path*, as JSON; OSError where it cannot be written."""
+        """Write the calibration to *path* as JSON; raise OSError where it cannot be written."""
         write_kept(path, dataclasses.asdict(self))
 
     @classmethod
     def read(cls, text: str | bytes) -> Calibration:
-        """Return the calibration that `write` made *text* of; ValueError for any other text.
+        """Return the calibration that `write` wrote as *text*; raise ValueError for any other text.
 
-        A text without a checksum will do, and one of an earlier version, which has more in it or no
-        units.
+        A text without a checksum is accepted, and so is one of an earlier version, which has more
+        fields or no units.
         """
         kept = read_kept(text)
         try:
@@ -63,18 +63,18 @@ class Calibration:
             type(one) in {int, float} and 0 < one < math.inf for one in units.values()
         )
         if not (are_numbers and all(isinstance(name, str) for name in names.values())):
-            msg = "no calibration: a number is out of its range, or a name is none"
+            msg = "no calibration: a number is out of its range, or a name is not text"
             raise ValueError(msg)
         return cls(**names, units=units)
 
 
 def calibration_path(key: str) -> Path:
-    """Return where a calibration of the GPU *key* is kept on this machine."""
+    """Return the file of the calibration of the GPU *key* on this machine."""
     return store_directory() / "calibrations" / f"{key}.json"
 
 
 def keep_calibration(calibration: Calibration) -> Path:
-    """Keep *calibration* for this machine's predictions, this process's too; return its file.
+    """Keep *calibration* for predictions on this machine and in this process; return its file.
 
     Raises OSError where it cannot be written.
     """
@@ -85,7 +85,7 @@ def keep_calibration(calibration: Calibration) -> Path:
 
 
 def measured_units(gpu: Gpu) -> Mapping[str, float]:
-    """Return what `calibrate` measured of the units of such a GPU; nothing where it did not."""
+    """Return what `calibrate` measured of such a GPU's units; empty where it was not run."""
     own = _calibrations().get(gpu.key)
     return {} if own is None else own.units
 
@@ -97,7 +97,6 @@ def known_calibrations() -> tuple[Calibration, ...]:
 
 @cache
 def _calibrations() -> dict[str, Calibration]:
-    """Return this machine's calibrations by their GPU's key."""
     found = {}
     for path in sorted((store_directory() / "calibrations").glob("*.json")):
         with suppress(OSError, ValueError):

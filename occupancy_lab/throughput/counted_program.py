@@ -1,9 +1,9 @@
-"""What a program asks of its multiprocessor where no replay of its binary tells.
+"""What a program needs of its multiprocessor where its binary cannot be replayed.
 
-That is so on AMD, of Blackwell's tensor cores, and where a binary does what nobody can follow. The
-source says how often its loop runs, what it multiplies and what it moves; the binary's counters say
-how many instructions a pass has. Where several loops are in a kernel, the one that runs most often
-stands for all.
+This is so on AMD, for Blackwell's tensor cores, and for binaries that cannot be followed. The
+source gives how often its loop runs, what it multiplies and what it moves; the binary's counters
+give the instructions of a pass. In a kernel with several loops, the one that runs most often stands
+for all.
 """
 
 from __future__ import annotations
@@ -31,58 +31,59 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Amount, Arithmetic, Counts
 
 TENSOR_SHARE, OPERAND_SHARE = 1.11, 0.515
-"""Of the data sheet's rate, whose clock is a lower one, what products of matrices reach by
-themselves, and of the passes in which their operands are read from shared memory those that others
-wait for."""
+"""The rate of products of matrices alone, relative to the data sheet's, which assumes a lower
+clock; and the share of the passes that read their operands from shared memory which delays other
+accesses."""
 BASE_CYCLES, PASS_CYCLES = 497.0, 53.1
-"""Of a program before its first load and after its last, and of a pass of its loop, besides what is
-counted."""
+"""Cycles of a program before its first load and after its last one, and of a pass of its loop, in
+addition to what is counted."""
 SHUFFLE_CYCLES, BARRIER_CYCLES = 15.0, 26.6
-"""Until a shuffle's result is there, and until all warps are at a barrier."""
+"""The latencies of a shuffle and of a barrier."""
 STALL_SHARE, SERIAL_SHARE, AHEAD_SHARE = 1.77, 0.49, 0.534
-"""How many times the cycles that the compiler scheduled a warp takes by itself, the part of the
-busiest pipe's time that nothing of the same program covers, and of a load's latency what a pass of
-a loop waits for that loads num_stages - 1 passes ahead, times that."""
+"""Cycles that a warp takes alone, relative to those scheduled by the compiler; the share of the
+busiest pipe's time that does not overlap with anything else of the same program; and the share of a
+load's latency, divided by num_stages - 1, that a pass waits for in a loop that prefetches that many
+passes ahead."""
 STALL_CYCLES = 2.7
-"""Stall cycles per instruction where the binary does not tell, as AMD's do not: the mean of 4,900
+"""Stall cycles per instruction where the binary does not give them, as on AMD: the mean of 4,900
 recorded launches of the tutorial's softmax (1.7 to 3.6; other kernels 1.5 to 3.9)."""
 FLATTENED_SHARE = 0.3
-"""Of the instructions of a loop that Triton made of two, one inside the other, those that a pass
-executes: the median of 48 persistent products of matrices (H100)."""
+"""The share of instructions that a pass executes in a loop that Triton flattened from two nested
+loops: the median of 48 persistent products of matrices (H100)."""
 CODE_WAIT = 0.4
-"""Cycles for which an instruction that no cache has yet is waited for (H100)."""
+"""Cycles to fetch an instruction that is in no cache yet (H100)."""
 SPECIAL = ("exp", "log", "sqrt", "div", "sin", "cos", "tanh", "erf")
-"""What the names of operations have in them that go to the special function units."""
+"""Parts of the names of operations that use the special function units."""
 PRODUCT_SIDES = 3
-"""Of the shape of a product: rows, columns and depth."""
+"""The sides of a product: rows, columns and depth."""
 GROUP_ROWS, GROUP_WARPS = 64, 4
-"""The least rows and warps of a product that a group of warps makes at the full rate (Hopper)."""
+"""The fewest rows and warps with which a warp group multiplies at the full rate (Hopper)."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Products:
-    """What the products of matrices of a program ask for."""
+    """What a program's products of matrices need."""
 
     cycles: float = 0.0
-    """Of the tensor cores."""
+    """Cycles of the tensor cores."""
     operands: float = 0.0
-    """Passes in which shared memory is read for them."""
+    """Passes of shared memory for reading operands."""
     executions: float = 0.0
 
 
 def counted_program(
     counts: Counts, resources: Resources, num_stages: int, gpu: Gpu
 ) -> Program | None:
-    """Return what a program asks for, by *counts* and the counters of *resources*.
+    """Return what a program needs, according to *counts* and the counters of *resources*.
 
-    Of a cluster it is what each CTA asks for: its part of the program's tiles. None where an upper
+    For a cluster it is what each CTA needs for its part of the program's tiles. None where an upper
     limit of its loop or the rate of its tensor cores is not known.
     """
     products = _products(counts, resources, gpu)
     amounts = [one.trips for one in counts.loops] + [one.executions for one in counts.accesses]
     if products is None or any(one.high is None for one in amounts) or not counts.programs:
         return None
-    each = 1 / working_programs(counts)  # of those alone: the others take next to no time
+    each = 1 / working_programs(counts)  # the others take next to no time
     loop = max(counts.loops, key=lambda one: _middle(one.trips), default=None)
     part = each / resources.num_ctas
     trips = 0.0 if loop is None else _middle(loop.trips) * each
@@ -135,9 +136,9 @@ def counted_program(
 
 
 def working_programs(counts: Counts) -> int:
-    """Return how many programs run a loop or write anything; all of them where that is not known.
+    """Return how many programs run a loop or write anything; all of them where it is not known.
 
-    The others find that there is nothing to do for them, and end.
+    The others find nothing to do and exit.
     """
     does = [one.entered for one in counts.loops if not one.depth]
     does += [one.executions for one in counts.accesses if one.writes]
@@ -146,7 +147,7 @@ def working_programs(counts: Counts) -> int:
 
 
 def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | None:
-    """Return what the products of a program ask for; None where a rate is not known."""
+    """Return what the products of a program need; None where a rate is not known."""
     found, programs = _Products(), working_programs(counts)
     for one in counts.arithmetic:
         if one.operation != "dot":
@@ -165,7 +166,7 @@ def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | Non
 
 
 def _multiply_adds(one: Arithmetic, resources: Resources, gpu: Gpu) -> float | None:
-    """Return the multiply-adds a cycle that a multiprocessor makes of a product."""
+    """Return the multiply-adds per cycle of a multiprocessor for a product."""
     tflops, architecture = dot_tflops(gpu, one.dtype), gpu.architecture
     if tflops is None or not gpu.multiprocessors or not gpu.boost_mhz:
         return None
@@ -177,7 +178,7 @@ def _multiply_adds(one: Arithmetic, resources: Resources, gpu: Gpu) -> float | N
 
 
 def _is_grouped(one: Arithmetic, resources: Resources) -> bool:
-    """Tell whether whole groups of warps make a product, from shared memory."""
+    """Tell whether warp groups make a product from shared memory."""
     return one.shape[:1] >= (GROUP_ROWS,) and resources.num_warps % GROUP_WARPS == 0
 
 

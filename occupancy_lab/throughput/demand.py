@@ -1,7 +1,7 @@
-"""What a launch asks of a GPU, in the mean of its programs, and how long a program alone takes.
+"""What a launch needs of a GPU, as the mean over its programs, and how long a program takes alone.
 
-That is as long as the replay of one of its warps, with the latency of memory that its share of
-cache misses gives.
+A program's time alone is that of the replay of one of its warps, at the memory latency that follows
+from its share of cache misses.
 """
 
 from __future__ import annotations
@@ -38,109 +38,111 @@ if TYPE_CHECKING:
     from occupancy_lab.work.memory import Memory
 
 START_CYCLES, WARP_CYCLES = 105.0, 8.0
-"""Of a program, before its first instruction and after its last, and for each of its warps: with
-133 for all, softmaxes of 32 warps a row were 7 to 8% too short."""
+"""Cycles of a program before its first instruction and after its last one, and additional ones per
+warp: with 133 for all, softmaxes of 32 warps per row were predicted 7 to 8% too short."""
 CLUSTER_CYCLES = 800.0
-"""The same, in addition, of each CTA of a cluster, as its CTAs begin and end together: the errors
-of 51 launches of clusters on an H200 are then 4% in the median and 16% at the 90th percentile."""
+"""Additional cycles per CTA of a cluster, whose CTAs begin and end together. With it the errors of
+51 launches of clusters on an H200 are 4% in the median and 16% at the 90th percentile."""
 WAIT_CYCLES = 1800.0
-"""The standard deviation of when programs that wait for each other get there, the way through the
-L2 cache included. The latest of n times that are normally distributed is
-sqrt(2 ln n) late, the leading term of extreme value theory."""
+"""The standard deviation of when programs that wait for each other arrive, including the way
+through the L2 cache. The latest of n normally distributed arrivals is sqrt(2 ln n) standard
+deviations late, which is the leading term of extreme value theory."""
 L2_CYCLES, MEMORY_CYCLES = 487.0, 685.0
-"""Until a load is there from the L2 cache and from device memory. The second is what `calibrate`
-measures; with 286, which it measures of an idle L2 cache, launches are too short."""
+"""Latencies of the L2 cache and of device memory. `calibrate` measures the second. For the first it
+measures 286 with an idle L2 cache, with which predictions are too short."""
 LOADED, WAITING_LOADED = 1.0, 2.0
-"""How much longer both take, as a share, where loads and stores keep one of the two busy all the
-time: in proportion where it is less. The second is of programs with tensor cores that wait for
-loads."""
+"""The relative increase of both latencies where loads and stores keep the L2 cache or device memory
+busy all the time; it is proportional where they are less busy. The second value is for programs
+with tensor cores that wait for loads."""
 IDLE_L2_CYCLES, FEW_MISSED = 300.0, 0.05
-"""From the L2 cache where no load goes on to device memory, and the share that goes on from which
-it takes L2_CYCLES: in between in proportion. Of launches right after the same one half are met
-within 6.2 and 5.4% with it (H100, H200), and within 6.6 and 6.0% by what the one before left."""
+"""The latency of the L2 cache where no load misses in it, and the miss rate from which on it is
+L2_CYCLES; it is interpolated in between. The median error of launches right after the same launch
+is then 6.2% (H100) and 5.4% (H200), against 6.6% and 6.0% if it depended on what the launch before
+left in the cache."""
 WRITTEN_WEIGHT, TURNED = 0.93, 0.27
-"""The time that device memory takes to write a byte, in times of what it takes to read one; and
-what turning from the one to the other adds, in times of reading r w / (r + w) of r bytes that it
-reads and w that it writes. `calibrate` measures 0.94 and 0.96 for the first, and 0.27 and 0.42
-for the second (H100, H200); with these the recorded copies of both are met best."""
+"""The time that device memory takes to write a byte, relative to reading one; and the cost of
+turning between reads and writes, as the time to read r w / (r + w) bytes where r bytes are read and
+w are written. `calibrate` measures 0.94 and 0.96 for the first, and 0.27 and 0.42 for the second
+(H100, H200). These values fit the recorded copies of both GPUs best."""
 DIRTY, EVICTED = 0.3, 0.3
-"""What of the L2 cache is written and not yet in device memory when a launch begins after it was
-filled; and how much of that goes for each byte that the launch touches."""
+"""The share of the L2 cache that is dirty when a launch begins after the cache was filled, and how
+much of it is written back for each byte that the launch touches."""
 LOCAL_WAITED, LOCAL_LATENCY = 0.6, 0.5
-"""The part of the time in which local memory goes to the L2 cache and back, and to device memory,
-that nothing else is done in; and the part of the latency of the L2 cache, or of device memory where
-that has lost it, that a load waits for. Both, and the two of `rounds`, are by the 160 recorded
-launches and the 405 softmaxes for tuning, on an H100 and an H200, that spill more than
-LEAST_LOCAL_BYTES; the other 1883 softmaxes are met as well. The first was 0.55 as long as masked
-loads were waited for, and is by these launches and 222 of all softmaxes that spill."""
+"""The share of the time for moving local memory to and from the L2 cache and device memory that
+does not overlap with anything else; and the share of the latency of the L2 cache, or of device
+memory on a miss, that a load waits for. These, and the two constants in `rounds`, were fitted to
+the 160 recorded launches and the 405 softmaxes for tuning, on an H100 and an H200, that spill more
+than LEAST_LOCAL_BYTES; the errors of the other 1883 softmaxes are as small. The first was 0.55
+while masked loads were waited for, and was fitted again to these launches and to 222 of all
+softmaxes that spill."""
 LOCAL_TURNS = 0.5
-"""How much of both waits is left where tensor cores and special functions take turns: with 1 the
-attentions that spill are 8% too long in the median, and 25% at the 90th percentile."""
+"""The share of both waits that remains where tensor cores and special functions take turns: with 1,
+attentions that spill are predicted 8% too long in the median and 25% at the 90th percentile."""
 SPECIAL_SHARE = 0.25
-"""From which share of the tensor cores' time on special functions take turns with them."""
+"""Special functions that take more than this share of the tensor cores' time take turns with them.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What a launch asks of a GPU, in the mean of its programs."""
+    """What a launch needs of a GPU, as the mean over its programs."""
 
     programs: int
-    """Programs launched, or the CTAs of those that are clusters; so in all that follows."""
+    """Programs of the launch, or for clusters their CTAs; likewise in all other fields."""
     fit: int
-    """Programs that fit a multiprocessor."""
+    """Resident programs per multiprocessor."""
     program: Program
     resources: Resources
     read_bytes: float
     written_bytes: float
-    """Of device memory."""
+    """Bytes of device memory."""
     l2_bytes: float
-    """What its programs ask the L2 cache for and write to it, local memory included."""
+    """Bytes that programs request from the L2 cache and write to it, including local memory."""
     missed: float
-    """What device memory gives, local memory included, as a share of what it loads past the L1
-    cache otherwise."""
+    """The bytes that device memory delivers, including local memory, relative to the other bytes
+    loaded past the L1 cache."""
     first: float
-    """The same where bytes that several programs load at the same time count once: all of them wait
-    as long as the first one does."""
+    """The same where bytes that several programs load at the same time count once, since all of
+    these programs wait as long as the first one."""
     again: bool
-    """Whether it comes right after the same launch."""
+    """Whether the launch comes right after the same launch."""
     stored_bytes: float = 0.0
-    """What of `l2_bytes` they write, local memory and atomic operations apart."""
+    """The part of `l2_bytes` that is written, without local memory and atomic operations."""
     evicted_bytes: float = 0.0
-    """What device memory writes of earlier launches, whose lines make room in the L2 cache."""
+    """Dirty lines of earlier launches that are written back to make room in the L2 cache."""
     atomics: float = 0.0
-    """Cycles in which the L2 cache does the atomic operations of all programs."""
+    """Cycles that the L2 cache takes for the atomic operations of all programs."""
     is_followed: bool = True
     """Whether the program is a replay of its binary."""
     together: int = 2
-    """Programs that wait for each other, where some do."""
+    """Programs that wait for each other, if any do."""
     strides: bool = False
-    """Whether a program goes over several pieces of work, a fixed number of them apart."""
+    """Whether a program goes over several pieces of work at a fixed stride."""
     local_lost: float = 0.0
-    """As `Memory` has it."""
     local_share: float = 0.0
-    """The share of device memory's time that it takes for local memory."""
+    """The share of device memory's time that is due to local memory."""
 
     @property
     def takes_turns(self) -> bool:
-        """Whether tensor cores and special functions take turns in a program, as in attention."""
+        """Whether a program's tensor cores and special functions take turns, as in attention."""
         special, tensor = (self.program.pipes.get(pipe, 0.0) for pipe in (XU, TENSOR))
         return special > SPECIAL_SHARE * tensor > 0.0
 
     @property
     def local_left(self) -> float:
-        """How much of the waits for local memory is left, in times of what most programs wait."""
+        """The waits for local memory, relative to those of most programs."""
         return LOCAL_TURNS if self.takes_turns else 1.0
 
     @property
     def moved(self) -> float:
-        """What device memory reads in the time that it takes for all, bytes."""
+        """The bytes that device memory could read in its time for both reads and writes."""
         read, written = self.read_bytes, self.written_bytes + self.evicted_bytes
         turned = read * written / max(read + written, 1.0)
         return read + WRITTEN_WEIGHT * written + TURNED * turned
 
     @property
     def waiting(self) -> float:
-        """The share of device memory's time in which a program waits for what it reads."""
+        """The share of device memory's time in which a program waits for its reads."""
         few, many = self.program.transferred
         reading = self.read_bytes / max(self.moved, 1.0)
         return reading * min(max(few + (many - few) * self.missed, 0.0), 1.0)
@@ -148,14 +150,13 @@ class Demand:
     def awaited(self, multiprocessors: int) -> float:
         """Return the share of its waits for loads in which a program waits for device memory.
 
-        In the others it waits for the L2 cache. It is `first` where copies run ahead, as a pass
-        waits until the last of them is there, and else in launches of one round, whose programs
-        begin together. Of several rounds r it is that of the first one, and the programs of later
-        ones do not begin together: what `first` adds to `missed` is divided by r squared, which
-        meets recorded launches better than by r. It is `missed` right after the same launch, where
-        programs take turns, and where the binary was not followed. With it half of the held-out
-        products of matrices on an H100 and an H200 are met within 6.2 and 5.2%, and within 7.1 and
-        5.6% without.
+        In the other waits it waits for the L2 cache. The share is `first` where copies are
+        prefetched, because a pass waits for the last of them. It is also `first` in launches of one
+        round, whose programs begin together. With r rounds only the programs of the first round
+        begin together; the excess of `first` over `missed` is then divided by r squared, which fits
+        recorded launches better than r. The share is `missed` right after the same launch, where
+        programs take turns, and where the binary was not followed. The median errors of held-out
+        products of matrices are then 6.2% on an H100 and 5.2% on an H200, instead of 7.1% and 5.6%.
         """
         turns = self.takes_turns and self.programs > multiprocessors
         if self.again or turns or not self.is_followed:
@@ -166,11 +167,10 @@ class Demand:
         return self.missed + (self.first - self.missed) / rounds**2
 
     def alone(self, busy: float, missing: float, awaited: float) -> float:
-        """Return the cycles that it takes with a multiprocessor to itself.
+        """Return the cycles that a program takes alone on a multiprocessor.
 
-        The L2 cache or device memory is *busy* for so large a share of the time, *missing* is the
-        share of its local memory that the L1 cache does not hold, and *awaited* is what `awaited`
-        returns.
+        *busy* is the share of the time in which the L2 cache or device memory is busy, *missing*
+        the L1 miss rate of local memory, and *awaited* the result of `awaited`.
         """
         waits = self.program.pipes.get(TENSOR) and any(self.program.transferred)
         loaded = 1.0 + (WAITING_LOADED if waits else LOADED) * busy
@@ -188,9 +188,9 @@ class Demand:
         return found + local + waited + started
 
     def missing(self, gpu: Gpu, at_once: int) -> float:
-        """Return the share of its loads of local memory that the L1 cache lacks.
+        """Return the L1 miss rate of loads from local memory.
 
-        It has *at_once* programs of the multiprocessor.
+        *at_once* programs share the L1 cache.
         """
         resources, architecture = self.resources, gpu.architecture
         threads = resources.num_warps * architecture.warp_size * at_once
@@ -199,9 +199,9 @@ class Demand:
 
 
 def cycles_at(latency: float, cycles: Sequence[float]) -> float:
-    """Return the cycles that a program takes at a *latency* of memory, from those at LATENCIES.
+    """Return the cycles of a program at a *latency* of memory, from its *cycles* at LATENCIES.
 
-    Between two of these, and beyond the first and the last, they grow evenly.
+    They are interpolated linearly, and extrapolated beyond the first and the last latency.
     """
     place = min(bisect(LATENCIES, latency, 1), len(LATENCIES) - 1)
     first, last = LATENCIES[place - 1 : place + 1]
@@ -218,17 +218,16 @@ class Doing:
     memory: Memory | None
     resources: Resources
     fit: int
-    """Programs that fit a multiprocessor."""
     gpu: Gpu
     num_stages: int = 1
     together: int | None = None
-    """Programs that wait for each other; where nobody says how many, they are two."""
+    """Programs that wait for each other; two where the number is not known."""
     in_program: bool = False
-    """As `Launch` has it: otherwise the time is that between two events of CUDA."""
+    """As in `Launch`; where it is false, the time is that between two CUDA events."""
 
 
 def demand_of(doing: Doing) -> Demand | None:
-    """Return what a launch asks of its GPU.
+    """Return what a launch needs of its GPU.
 
     Where its binary was not followed, its programs are those of `counted_program`. None where it is
     not known what it does or moves.
@@ -256,7 +255,7 @@ def demand_of(doing: Doing) -> Demand | None:
     def taken(amount: Amount) -> float:
         return amount.most if is_indexed else amount.typical
 
-    if not resources.local_bytes:  # or its time without its spills is asked for
+    if not resources.local_bytes:  # also where its time without spills is wanted
         program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
     read, written = taken(reads), taken(writes)
     evicted, within = 0.0, memory.written_within_bytes
@@ -271,7 +270,7 @@ def demand_of(doing: Doing) -> Demand | None:
     cached = wanted * program.cached
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
     if not reads.is_exact:
-        missed = max(missed, FEW_MISSED)  # nobody knows that so few are
+        missed = max(missed, FEW_MISSED)  # a lower miss rate is not certain
     return Demand(
         programs=programs,
         fit=fit,
@@ -295,10 +294,10 @@ def demand_of(doing: Doing) -> Demand | None:
 
 
 def _first(counts: Counts, executed: Executed | None, read: float, missed: float) -> float:
-    """Return `Demand.first` where device memory gives *read* bytes; *missed* where nobody knows.
+    """Return `Demand.first` where device memory delivers *read* bytes; *missed* if unknown.
 
-    What a program loads again itself it does not load at the same time: beyond *missed* it is no
-    more than the share of its loads that are new to it. Copies count as new.
+    A program does not load its own data again at the same time. Therefore it is at most the share
+    of the program's loads that are new to it, unless *missed* is more. Copies count as new.
     """
     loaded = 0.0
     for one in counts.footprints:
@@ -317,7 +316,7 @@ def _first(counts: Counts, executed: Executed | None, read: float, missed: float
 
 
 def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
-    """Return what a program asks for by a replay of its binary; None where that is not known."""
+    """Return what a program needs according to a replay of its binary; None where not known."""
     if executed is None or executed.program is None or executed.instructions.high is None:
         return None
     uses = executed.kinds.get("tensor_instructions", NOTHING) != NOTHING
@@ -325,39 +324,40 @@ def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
 
 
 def _strides(counts: Counts) -> bool:
-    """Tell whether programs go over their work in a loop, and do not take it in turn."""
+    """Tell whether programs go over their work in a loop without taking it from a counter."""
     in_turn = any(one.assumed == IN_TURN for one in counts.unknowns)
     return not in_turn and any(one.trips.typical > one.entered.typical for one in counts.loops)
 
 
 def _is_indexed(counts: Counts) -> bool:
-    """Tell whether all that is not known are places in tensors, by numbers in other tensors.
+    """Tell whether the only unknown values are indices into tensors, from other tensors.
 
-    Those are taken to differ, as rows of an embedding do: with fewer of them its launches were
-    predicted up to a third too short. Where it is not known which tensor is meant, as in a grouped
-    product, programs share what they read.
+    These are assumed to differ, like the rows of an embedding that are looked up: with repeated
+    rows, launches were predicted up to a third too short. Where the tensor itself is not known, as
+    in a grouped product, programs are assumed to share what they read.
     """
     unknowns = counts.unknowns
     return bool(unknowns) and all(one.steers == "address" and one.tensor for one in unknowns)
 
 
 SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
-"""What of the cache the driver makes shared memory, up to what an architecture has of it: the
-smallest that the programs need (CUDA C++ Programming Guide, compute capabilities, "Shared Memory").
-"""
+"""The sizes of shared memory between which the driver partitions the cache, up to an architecture's
+maximum: it takes the smallest that the programs need (CUDA C++ Programming Guide, compute
+capabilities, "Shared Memory")."""
 MOST_SHARED = 48 * 1024
-"""Bytes of shared memory of a program beyond which Triton asks for as much of the cache as can be
-(cuFuncSetCacheConfig in its driver): then an H100 has 28 KiB left, as Nsight Compute says too."""
+"""With more bytes of shared memory per program, Triton asks for as much shared memory as possible
+(cuFuncSetCacheConfig in its driver), which leaves 28 KiB of cache on an H100, as Nsight Compute
+confirms."""
 KEPT, LOST = 0.5, 1.5
-"""How many times what there is room for lies between two touches of a place that is still there,
-and from where on it is lost; in between in proportion. With it the share that 35 launches on an
-H200 lack is met within 0.05 in the mean, and within 0.14 in nine of ten (Nsight Compute)."""
+"""Distances, relative to the cache's room, up to which a place always hits and from which on it
+always misses; it is interpolated in between. The L1 miss rates of 35 launches on an H200 are then
+within 0.05 in the mean, and within 0.14 at the 90th percentile (Nsight Compute)."""
 
 
 def l1_room(architecture: Architecture, shared: int, programs: int) -> int:
-    """Return the bytes left for data beside so many *programs* of *shared* bytes each.
+    """Return the bytes left for caching beside *programs* programs of *shared* bytes each.
 
-    0 where the cache is not known.
+    0 where the cache's size is not known.
     """
     whole = architecture.l1_bytes or 0
     if not isinstance(architecture, CudaArchitecture):
@@ -369,9 +369,9 @@ def l1_room(architecture: Architecture, shared: int, programs: int) -> int:
 
 
 def l1_missing(distances: Sequence[float], threads: int, size: int) -> float:
-    """Return the share of loads that a cache of *size* bytes lacks.
+    """Return the miss rate of loads in a cache of *size* bytes.
 
-    *distances* are theirs, bytes of each of *threads*.
+    *distances* are their reuse distances in bytes, for each of *threads* threads.
     """
     if not distances:
         return 0.0
@@ -382,10 +382,10 @@ def l1_missing(distances: Sequence[float], threads: int, size: int) -> float:
 def behind_others(
     program: Program, resources: Resources, programs: int, fit: int, gpu: Gpu
 ) -> Program:
-    """Return what a program asks for in the mean, as others left in the cache what all load.
+    """Return a program's mean needs, where earlier programs left common data in the L1 cache.
 
-    Of a launch of so many *programs* the first on each multiprocessor brings it there; the others
-    of the *fit* that begin with it wait for it as well, and later ones find it.
+    Of *programs* programs, the first one on each multiprocessor loads the data that all load. The
+    other *fit* programs that begin with it wait for this as well, and later ones find the data.
     """
     common, size = program.common, gpu.multiprocessors or programs
     if common is None:
@@ -397,25 +397,23 @@ def behind_others(
 
 
 ATOMIC_CYCLES = 3.48
-"""Between two atomic operations of the whole GPU on one address, as `calibrate` measures it."""
+"""Cycles between two atomic operations of the whole GPU on one address, as `calibrate` measures."""
 ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES, FLOAT_CYCLES = 1.48, 0.73, 0.11
-"""Of a slice of the L2 cache: for each sector of a warp, times the threads that share an address,
-and at the least for each thread, of floats as `calibrate` measures it (atomic_adds)."""
+"""Cycles of a slice of the L2 cache: for each sector of a warp, times the threads that share an
+address; and at least for each thread; and for each thread with floats, as `calibrate` measures it
+(atomic_adds)."""
 ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
-"""How many slices work at once where addresses are in all of them, and the bytes that lie in one:
-of a few such pieces some share a slice. These, and the first two, by the launches of `add_each` in
-reports/data/atomics-h100.csv."""
+"""How many slices work at once where addresses are spread over all of them, and the bytes that lie
+in one slice; with few such pieces some share a slice. These, and the first two values above, are
+from the launches of `add_each` in reports/data/atomics-h100.csv."""
 LOCK_CYCLES, LOCK_BYTES = 3450.0, 43.0
-"""From one program that has a lock to the next, besides what it moves meanwhile, and the bytes of
-that in a cycle: of the norms whose gradients Triton's tutorial adds under a lock, six launches of
-12 to 128 programs a lock on an H100 and an H200."""
+"""Cycles from one holder of a lock to the next, without the bytes that a holder moves, and the
+bytes that it moves per cycle. From six launches on an H100 and an H200 of the norms whose gradients
+Triton's tutorial adds under a lock, with 12 to 128 programs per lock."""
 
 
 def atomic_cycles(counts: Counts, executed: Executed | None) -> float:
-    """Return the cycles in which a launch's atomic operations, or its locks, are one after another.
-
-    Programs that wait for one lock have it one after the other.
-    """
+    """Return the cycles for which atomic operations or locks serialize a launch."""
     waited = {one.place for one in counts.unknowns if one.assumed == NO_WAIT}
     locks = [place for place, one in enumerate(counts.accesses) if one.place in waited]
     held = max((_lock_cycles(counts.accesses[place:]) for place in locks), default=0.0)
@@ -423,10 +421,10 @@ def atomic_cycles(counts: Counts, executed: Executed | None) -> float:
 
 
 def _lock_cycles(accesses: Sequence[Access]) -> float:
-    """Return the cycles in which programs have a lock, one after the other.
+    """Return the cycles in which programs hold a lock, one after the other.
 
-    The first of *accesses* takes it; what is between that and its last atomic operation is done
-    under it.
+    The first of *accesses* takes the lock. The accesses from there to the last atomic operation on
+    it are made while it is held.
     """
     lock, *others = accesses
     ends = [place for place, one in enumerate(others) if one.tensor == lock.tensor]
@@ -437,11 +435,11 @@ def _lock_cycles(accesses: Sequence[Access]) -> float:
 
 
 def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
-    """Return the cycles in which the L2 cache does the atomic operations of a launch.
+    """Return the cycles that the L2 cache takes for the atomic operations of a launch.
 
-    Those on one address come one after the other, and so do those in one slice; which these are the
-    binary says. Where it does not, they are those of the source on one address. Addresses that are
-    not known are taken to differ.
+    Operations on one address are serialized, and so are those in one slice, which only the binary
+    gives. Without it, the operations of the source on one address count. Unknown addresses are
+    assumed to differ.
     """
     tensors = {one.tensor: one for one in counts.footprints}
     touched: dict[str | None, float] = defaultdict(float)
@@ -464,9 +462,9 @@ def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
 
 
 def _slice_cycles(one: GlobalAccess, sectors: float) -> float:
-    """Return the cycles in which the slices of the L2 cache do an atomic operation of a launch.
+    """Return the cycles that slices of the L2 cache take for one atomic operation of a launch.
 
-    It is on so many *sectors* in all.
+    Its addresses are in *sectors* distinct sectors.
     """
     threads, places, asked = (x.typical for x in (one.threads, one.places, one.sectors))
     pieces = max(sectors * one.lines.typical / max(asked, 1.0) * LINE / SLICE_BYTES, 1.0)

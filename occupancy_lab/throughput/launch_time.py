@@ -1,13 +1,12 @@
-"""How long any launch takes: from what its programs ask of each unit of the GPU.
+"""How long any launch takes, from what its programs need of each unit of the GPU.
 
-The constants, in `demand` and `rounds`, were fitted to launches of 96 public kernels on an H100 and
-hold for others by their data sheets; docs/times.md has what is met on kernels that they were not
-fitted to.
+The constants, in `demand` and `rounds`, were fitted to launches of 96 public kernels on an H100.
+For other GPUs they are scaled by data sheets. docs/times.md has the errors for kernels that they
+were not fitted to.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,19 +29,19 @@ if TYPE_CHECKING:
     from occupancy_lab.work.memory import Memory
 
 MEASURED = (FITTED_TO, "h200")
-"""The GPUs of which recorded launches show how near the times are."""
+"""The GPUs whose recorded launches test the predictions."""
 EVENTS_US = 1.6
-"""What of a launch a profiler does not count. It counts no writes either that the L2 cache still
-has at the end. By the times that Nsight Compute recorded of 79 launches on an H100; so it is of 541
-on an H200."""
+"""The part of a launch's time between events that a profiler does not count. Nor does a profiler
+count writes that are still in the L2 cache at the end. From the times that Nsight Compute recorded
+for 79 launches on an H100; it also fits 541 launches on an H200."""
 
 
 def predict_launch(doing: Doing) -> Prediction | None:
     """Return how long a launch takes.
 
-    Where its binary was not followed, as on AMD, or has tensor cores of unknown rate, its programs
-    are those of `counted_program`. None where it `is_open` how much it does, and for a GPU whose
-    size, clock, bandwidth or tensor cores are not known.
+    Where its binary was not followed, as on AMD, or where it uses tensor cores of unknown rate, its
+    programs are those of `counted_program`. None where its amount of work `is_open`, or where the
+    GPU's size, clock, bandwidth or tensor cores are not known.
     """
     counts, executed, memory, gpu = doing.counts, doing.executed, doing.memory, doing.gpu
     if is_open(counts, executed, memory):
@@ -84,7 +83,7 @@ def predict_launch(doing: Doing) -> Prediction | None:
 
 
 def basis_words(gpu: Gpu, *, is_followed: bool = True) -> str:
-    """Return what times for *gpu* rest on."""
+    """Return what predicted times for *gpu* are based on, in words."""
     found = "launches of 96 public kernels on an NVIDIA H100"
     if measured_units(gpu):
         found = f"what calibrate measured here and {found}"
@@ -95,15 +94,15 @@ def basis_words(gpu: Gpu, *, is_followed: bool = True) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Between which shares of its predicted time eight in ten launches of a class take."""
+    """The range in which 80% of a class of launches lie, relative to their predicted times."""
 
     low: float
     high: float
 
     def around(self, us: float, *, is_alike: bool) -> tuple[float, float]:
-        """Return the least and the most of a time of *us*.
+        """Return the range of times around a predicted time of *us*.
 
-        *is_alike* is whether it is of a GPU of the architecture that was measured.
+        *is_alike* says whether the GPU has the architecture that was measured.
         """
         wider = 1.0 if is_alike else STRANGER
         return us * self.low / wider, us * self.high * wider
@@ -118,18 +117,19 @@ RANGES = {
     "counted": Range(0.86, 1.36),
     "counted products": Range(0.83, 1.87),
 }
-"""Of launches whose kernels the constants were not fitted to (H100); counted are those whose binary
-was not replayed, which was tried on the same launches."""
+"""From launches of kernels that the constants were not fitted to (H100). "counted" are launches
+without a replay of their binary, which was tried on the same launches."""
 STRANGER = 1.3
-"""How many times farther it is for a GPU of another architecture, of which nobody measured any. Of
-the same one it is no farther: 88% of the launches that were held out on an H200 lie inside."""
+"""How much wider a range is on each side for a GPU of another architecture, none of which was
+measured. For the same architecture it is not wider: 88% of the held-out launches on an H200 lie
+inside."""
 MOST_OPEN = 5.0
-"""How many times as much as at the least a launch with a predicted time may do, by values that are
-not known. Measured launches with such values may do 4.1 times as much at the most."""
+"""The most work that unknown values may cause, relative to the least, for a time to be predicted.
+In measured launches with such values it is at most 4.1 times."""
 LEAST_OPEN = 1.02
-"""The same where its range is that of launches of which everything is known."""
+"""The same for a launch to have the range of launches without unknown values."""
 LEAST_LOCAL_BYTES = 64
-"""Of a thread, below which a launch does not count as one that spills."""
+"""Bytes of local memory per thread up to which a launch does not count as spilling."""
 
 
 def range_of(
@@ -137,10 +137,10 @@ def range_of(
 ) -> Range:
     """Return the range of a launch, by the errors of its class.
 
-    *varies* is whether values that nobody knows make it do more or less, *is_followed* whether its
-    binary was replayed, *spills* whether its threads keep more than LEAST_LOCAL_BYTES in local
-    memory, *multiplies* whether it uses tensor cores, *moves* whether device memory needs most of
-    its time. With such values the range is no narrower than without, on either side.
+    *varies* says whether unknown values change its amount of work, *is_followed* whether its binary
+    was replayed, *spills* whether its threads keep more than LEAST_LOCAL_BYTES in local memory,
+    *multiplies* whether it uses tensor cores, and *moves* whether device memory takes most of its
+    time. Unknown values make the range no narrower on either side.
     """
     if not is_followed:
         found = RANGES["counted products" if multiplies else "counted"]
@@ -157,9 +157,9 @@ def range_of(
 
 
 def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) -> bool:
-    """Tell whether values that nobody knows leave it open how much a launch does.
+    """Tell whether unknown values make a launch's work too uncertain for a prediction.
 
-    It then may do MOST_OPEN times as much as at the least.
+    They do where the most work is more than MOST_OPEN times the least.
     """
     through = None if memory is None else memory.l2_bytes
     instructions = None if executed is None else executed.instructions
@@ -167,13 +167,13 @@ def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) ->
 
 
 def varies(amounts: Iterable[Amount | None], times: float) -> bool:
-    """Tell whether one of *amounts* may be more than *times* what it is at the least."""
+    """Tell whether any amount's upper limit is more than *times* its lower one."""
     known = (one for one in amounts if one is not None)
     return any(one.high is None or one.high > times * one.low for one in known)
 
 
 BLOCK_BYTES, THREAD_BYTES = 4096, 16
-"""What a program of the copy reads, and writes, and how much of it each of its threads."""
+"""Bytes that a program of the copy reads and writes, and bytes per thread."""
 PROGRAM = Program(
     pipes={"issue": 46.0, "alu": 52.0, "fma": 20.0, "uniform": 4.0, "lsu": 73.6},
     alone=tuple(91.2 + latency for latency in LATENCIES),
@@ -183,14 +183,14 @@ PROGRAM = Program(
     loaded_lines=32.0,
     stored_lines=32.0,
 )
-"""What it asks of its multiprocessor: the calibration's copy of rows, as compiled for an H200."""
+"""The needs of such a program: those of the calibration's row copy as compiled for an H200."""
 SOONER_US = 0.15
-"""How much sooner the driver's copy begins: as 261 copies recorded on an H100 and as many on an
-H200 are met best."""
+"""How much earlier the driver's copy begins, fitted to 261 copies on each of an H100 and an
+H200."""
 LARGE_BYTES, WHOLE_BYTES, UNEVEN_US = 2**20, 4096, 2.5
-"""Where CUDA copies LARGE_BYTES or more that are no multiple of WHOLE_BYTES, it takes so much
-longer, whatever their size: the median of 103 copies recorded on an H200 is 2.5 us. It is one copy
-all the same: a profiler has 1.4 us for 2 MiB, 7.6 for 2 bytes more (H200, 2026-11-23)."""
+"""CUDA copies of LARGE_BYTES or more that are no multiple of WHOLE_BYTES take UNEVEN_US longer,
+whatever their size: the median of 103 copies recorded on an H200 is 2.5 us. They are still one
+copy: a profiler shows 1.4 us for 2 MiB, and 7.6 us for 2 bytes more (H200, 2026-11-23)."""
 
 
 def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
@@ -222,9 +222,9 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
 
 
 def beside_copy(prediction: Prediction, total_bytes: int, gpu: Gpu) -> Prediction:
-    """Return *prediction* of a launch that moves *total_bytes*, with the speed of a plain copy."""
+    """Return *prediction*, of a launch that moves *total_bytes*, beside that of a plain copy."""
     us = copy_us(total_bytes, gpu)
-    return dataclasses.replace(
+    return replace(
         prediction,
         gbs=total_bytes / prediction.us / 1e3,
         copy_gbs=None if us is None else total_bytes / us / 1e3,

@@ -1,10 +1,10 @@
-"""How long a GPU takes for what a launch asks of it: rounds of programs, one after the other.
+"""How long a GPU takes for a launch: rounds of resident programs, one after the other.
 
-So many programs as are resident take the time of one alone together, or as long as the busiest unit
-needs for all of them, whichever is longer; where the two are alike, more than either: a norm of
-all, whose exponent is fitted. The launch is as many such rounds as there are, the last one with the
-programs that are left. Where one round is all, its programs began together and go on in step: they
-load, compute and store at the same time, and wait for each other more.
+A round of resident programs takes as long as one of them alone, or as long as the busiest unit
+needs for all of them, whichever is longer. Where both are similar it takes more than either: a norm
+of all times, with a fitted exponent. The last round has the remaining programs. Where there is only
+one round, its programs begin together and stay in step: they load, compute and store at the same
+time, and therefore wait for each other more.
 """
 
 from __future__ import annotations
@@ -28,61 +28,63 @@ if TYPE_CHECKING:
     from occupancy_lab.throughput.demand import Demand
 
 CALIBRATE, LAUNCHES = "calibrate here", "launches on an H100"
-"""Where rates are from that no data sheet has."""
+"""The sources of rates that are not on data sheets."""
 LAUNCH_US = 3.0
-"""A launch that does nothing, as the lab's timer sees it."""
+"""The time of an empty launch, as the lab's timer measures it."""
 RAMP_US = 1.9
-"""Until device memory or the L2 cache moves at its full rate, of launches that read it all the
-time; of others in proportion."""
+"""The time until device memory or the L2 cache reaches its full rate, in launches that read all the
+time; in others it is proportional."""
 DISPATCH_US = 0.0006
-"""From the start of one program to the next, of the whole GPU."""
+"""The time between the starts of two programs, for the whole GPU."""
 BANDWIDTH_SHARE, STRIDING_SHARE = 0.923, 0.887
-"""Of the data sheet's bandwidth what reads reach of programs that begin one after the other, and of
-a launch all of whose programs go over their work at once, each at its own pace: they get 3 to 4%
-less, as `calibrate` measures too."""
+"""Shares of the data sheet's bandwidth that reads reach: where programs begin one after the other,
+and where all programs of a launch go over their work at once, each at its own pace, which is 3 to
+4% less, as `calibrate` also measures."""
 IN_STEP, OUT_OF_STEP = 0.9, 0.3
-"""How much of the time in which another program issues or uses lsu, when it would itself, a program
-waits: of those that began together, and of those of later rounds. What it meets of the others is
-the share of the time for which they do so, as in mean value analysis (Reiser and Lavenberg 1980).
-With a constant share of the others' time in its place, loops with 16 to 32 programs a
-multiprocessor were up to 28% too long and those with two 15% too short. Products that go on by
-themselves do not wait so: with it the first choices of 90 tunes on an H100 lost half more."""
+"""The share of conflicts with other programs, over issue slots and the lsu pipe, that delay a
+program: where programs began together, and in later rounds. The conflicts are the share of time in
+which the others use these units, as in mean value analysis (Reiser and Lavenberg 1980). With a
+constant share of the others' time instead, loops with 16 to 32 programs per multiprocessor were
+predicted up to 28% too long, and loops with two 15% too short. Asynchronous products do not wait in
+this way: if they did, the first choices of 90 tunings on an H100 would lose half as much time
+again."""
 L2_BYTES, PORT_BYTES, MEMORY_PORT_BYTES = 43.0, 72.0, 60.0
-"""Bytes a cycle and multiprocessor from the L2 cache where all ask for them (80 slices of an H100
-give two sectors each in a cycle of their own, which is 38); where few do, the most that one takes
-(an H100 that reads alone takes 107, a Volta 64: Jia et al. 2018), and the most that it takes from
-device memory."""
+"""Bytes per cycle and multiprocessor: from the L2 cache where all multiprocessors load (the 80
+slices of an H100 deliver two sectors each per cycle of their own clock, which would be 38); the
+most that one multiprocessor gets (one alone gets 107 on an H100, and 64 on a Volta: Jia et al.
+2018); and the most that it gets from device memory."""
 LOADED_LINES, STORED_LINES = 0.53, 0.249
-"""Requests a cycle and multiprocessor that the L2 cache serves, each for one cache line or for a
-part of it, to load and to store: as `calibrate` measures them. Without them kernels that read or
-write a column took up to seven times as long as predicted."""
+"""Requests per cycle and multiprocessor that the L2 cache serves, for loads and for stores, each
+for a cache line or a part of one, as `calibrate` measures them. Without these limits, kernels that
+read or write a column took up to seven times their predicted time."""
 STORED_BYTES = 15.5
-"""Bytes a cycle and multiprocessor that the L2 cache takes of stores: those of 8 to 24 MiB right
-after themselves write 3.9 TB/s on an H100, while device memory takes 3.3."""
+"""Bytes per cycle and multiprocessor that the L2 cache takes from stores: launches that store 8 to
+24 MiB, right after themselves, write 3.9 TB/s on an H100, whereas device memory takes 3.3 TB/s."""
 MERGED = 0.8
-"""How many requests the L2 cache does not see for each that it does, of programs with tensor cores,
-whose neighbours ask for the same at the same time: the fewer, the more programs share a
-multiprocessor and are not in step. Of products on an H100 one program a multiprocessor asks for 1.6
-to 1.7 times as many sectors as the L2 cache gives, three ask for 1.2 to 1.3 times (Nsight
-Compute). With it the first choices of 60 tunes in 16 bits lose half as much."""
+"""Requests that the L2 cache does not see per request that it sees, for programs with tensor cores,
+whose neighbours request the same data at the same time. It decreases with the programs per
+multiprocessor, which are not in step. For products on an H100 with one program per multiprocessor,
+1.6 to 1.7 times as many sectors are requested as the L2 cache delivers, and with three 1.2 to 1.3
+times (Nsight Compute). This halves the time that the first choices of 60 tunings with 16-bit types
+lose."""
 LOCAL_BYTES, LOCAL_PORT_BYTES = 33.5, 47.0
-"""Bytes a cycle and multiprocessor of local memory, to the L2 cache and back: where all move some
-(what is stored comes there at once: Nsight Compute, of 60 launches on an H200), and the most of
-one."""
+"""Bytes of local memory per cycle and multiprocessor, to the L2 cache and back: where all
+multiprocessors move some (stores reach the L2 cache at once, according to Nsight Compute for 60
+launches on an H200), and the most of one multiprocessor."""
 FIRST_CYCLES = 700.0
-"""How much longer the first loads of a launch take between two events, after its caches were filled
-with something else: chosen by all recorded launches of an H100. Launches that read nothing do not
-have it, nor those right after the same launch, nor what Nsight Compute sees of any."""
+"""The additional time of a launch's first loads between two events, after its caches were filled
+with other data; fitted to all recorded launches on an H100. It does not apply to launches that read
+nothing, nor right after the same launch, nor to times of Nsight Compute."""
 TENSOR_CLOCK = 0.886
-"""The part of its clock that the GPU keeps where tensor cores are used, however little: 1755 of
-1980 MHz. By the cycles and the times that Nsight Compute recorded on an H100 and an H200 it is less
-than 1.78 GHz in 79 of 80 long launches that multiply matrices, and more in 61 of 63 others. Device
-memory keeps its own."""
+"""The share of its clock that the GPU keeps where tensor cores are used, however little: 1755 of
+1980 MHz. From the cycles and times that Nsight Compute recorded on an H100 and an H200, the clock
+is below 1.78 GHz in 79 of 80 long launches that multiply matrices, and above it in 61 of 63 others.
+The clock of device memory does not change."""
 OVERLAP = 3.5
 """The exponent of the norm."""
 PASSES = 4
-"""In which is found what hangs on the time that it makes: the latency of memory, and waiting for
-others."""
+"""Iterations for finding the time, on which the latency of memory and the waits for other programs
+depend."""
 
 
 class Rounds:
@@ -94,12 +96,12 @@ class Rounds:
         issue, special, self.tensor = (self.own.get(pipe, 0.0) for pipe in (ISSUE, XU, TENSOR))
         self.issued = issue + self.own.get(LSU, 0.0)
         self.turn = min(max(special, issue), self.tensor) if demand.takes_turns else 0.0
-        """Cycles that programs lose where their tensor cores and special functions take turns: they
-        do the same at the same time. With it half of the attentions on an H200 were met within
-        6.9%, and within 12.3% without."""
+        """Cycles that programs lose where their tensor cores and special functions take turns,
+        because the programs do the same at the same time. This reduces the median error of
+        attentions on an H200 from 12.3% to 6.9%."""
         self.size = gpu.multiprocessors or 1
         self.at_once = min(demand.fit, math.ceil(demand.programs / self.size))
-        """Programs of the multiprocessor that has most."""
+        """Programs on the multiprocessor that has most of them."""
         self.awaited = demand.awaited(self.size)
         units = measured_units(gpu)
         self.slices = _slices(gpu, units.get("l2_loads"))
@@ -108,15 +110,15 @@ class Rounds:
         self.first = FIRST_CYCLES if is_cold and demand.read_bytes else 0.0
         self.launch_us = launch_us(gpu) - events_us
         self.in_step = demand.programs <= demand.fit * self.size
-        few = demand.programs < 2 * demand.fit * self.size  # no second round that is full
+        few = demand.programs < 2 * demand.fit * self.size  # no full second round
         share = STRIDING_SHARE if few and demand.strides else BANDWIDTH_SHARE
         self.bandwidth = _bandwidth(gpu, units.get("read_gbs")) * share * 1e3
-        """Of device memory, bytes a us."""
+        """The bandwidth of device memory in bytes per us."""
 
     def outside(self, active: int, each: float, most: float) -> dict[str, float]:
-        """Return the cycles of what *active* multiprocessors share.
+        """Return the cycles of the units that *active* multiprocessors share.
 
-        They have *each* programs in the mean, and the busiest one has *most*.
+        A multiprocessor has *each* programs in the mean, and the busiest one has *most*.
         """
         demand, programs = self.demand, self.demand.programs
         share = self.size / active
@@ -131,33 +133,33 @@ class Rounds:
         }
 
     def l2_cycles(self) -> float:
-        """Return for how many cycles a program needs a multiprocessor's part of the L2 cache.
+        """Return the cycles for which a program needs a multiprocessor's share of the L2 cache.
 
-        Slices serve requests side by side.
+        The slices of the cache serve requests in parallel.
         """
         return max(self._l2_limits()) / self.slices
 
     def _l2_limits(self) -> tuple[float, float]:
-        """Return the cycles for its requests, and for its bytes, with a part as an H100's."""
+        """Return the cycles for its requests and for its bytes, with the share of an H100."""
         demand, program = self.demand, self.demand.program
         seen = 1.0 / (1.0 + MERGED / self.at_once) if self.tensor and demand.is_followed else 1.0
         lines = seen * program.loaded_lines / LOADED_LINES + program.stored_lines / STORED_LINES
         return lines, seen * demand.l2_bytes / demand.programs / L2_BYTES
 
     def stored_cycles(self) -> float:
-        """Return for how many of these cycles it takes what the program stores."""
+        """Return the part of these cycles that the program's stores take."""
         demand = self.demand
         return demand.stored_bytes / demand.programs / STORED_BYTES / self.slices
 
     def of_all(self, cycles: float) -> float:
-        """Return how long all programs take for what takes each so many, us."""
+        """Return the time in us for work that takes each program *cycles* of its multiprocessor."""
         return cycles * self.demand.programs / self.size / self.mhz
 
     def spilled(self, missing: float, active: int) -> float:
-        """Return the cycles in which a program's local memory comes from and goes to the L2 cache.
+        """Return the cycles for moving a program's local memory to and from the L2 cache.
 
-        So large a share of its loads is *missing* in the L1 cache of each of *active*
-        multiprocessors; what is stored goes to the L2 cache in any case.
+        *missing* is the L1 miss rate of its loads on each of *active* multiprocessors; all stores
+        go to the L2 cache.
         """
         rate = min(LOCAL_PORT_BYTES, LOCAL_BYTES * self.size / active)
         program = self.demand.program
@@ -166,11 +168,11 @@ class Rounds:
     def round_us(self, at_once: int, active: int, each: float) -> float:
         """Return how long the programs of *active* multiprocessors take.
 
-        The busiest one has *at_once* of them. What all share does the work of *each*, their mean:
-        device memory does not wait for multiprocessors that have a program less. Programs that
-        began together are in step: each waits until the bytes of all are there, the less the more
-        share a multiprocessor, as some compute meanwhile. However long they take, they do not begin
-        before they are started.
+        The busiest multiprocessor has *at_once* programs. Shared units do the work of *each*
+        programs, the mean: device memory does not wait for multiprocessors with one program less.
+        Programs that began together are in step, so that each waits for the bytes of all. They wait
+        less the more programs share a multiprocessor, since some of these compute in the meantime.
+        Programs do not begin before they are dispatched.
         """
         missing = self.demand.missing(self.gpu, at_once)
         spilled = self.spilled(missing, active)
@@ -178,13 +180,13 @@ class Rounds:
         outside = self.outside(active, each, at_once)
         started, stored = outside.pop("dispatch"), outside.pop("stores")
         moving = outside["bandwidth"]
-        together = max(each, 1.0)  # without those that have nothing to do
+        together = max(each, 1.0)  # without idle multiprocessors
         loading = moving * self.demand.waiting / together**2 if self.in_step else 0.0
-        moving = outside["bandwidth"] = max(moving, stored)  # both take what is written in turn
+        moving = outside["bandwidth"] = max(moving, stored)  # writes pass through both in turn
         met, turn = 0.0, self.turn if at_once > 1 else 0.0
         if not self.tensor or self.turn:
             met = (IN_STEP if self.in_step else OUT_OF_STEP) * (together - 1.0) * self.issued**2
-        inside = max(self.own.values(), default=0.0) ** OVERLAP  # is in its time alone
+        inside = max(self.own.values(), default=0.0) ** OVERLAP  # part of the time alone
         most = sum(one**OVERLAP for one in (*own, *outside.values())) - inside
         less = most - moving**OVERLAP + (moving - loading) ** OVERLAP
         cycles = math.inf
@@ -201,8 +203,8 @@ class Rounds:
     def us(self) -> float:
         """Return how long the launch takes.
 
-        Its last program begins when all others have, and then takes as long as one alone: without
-        that, short loops of thousands of programs were up to 15% too short.
+        The last program begins after all others and then takes at least its time alone. Without
+        this, short loops of thousands of programs were predicted up to 15% too short.
         """
         demand, rounds = self.demand, self.rounds_us
         busy = max(demand.read_bytes / self.bandwidth, self.of_all(self.l2_cycles())) / rounds
@@ -211,9 +213,10 @@ class Rounds:
         return self.launch_us + self.code_us() + found
 
     def code_us(self) -> float:
-        """Return the time in which programs wait for their code, and for their first loads.
+        """Return the time in which programs wait for their code and for their first loads.
 
-        Right after the same launch the L2 cache has it: that takes as much less as a load does.
+        Right after the same launch both hit in the L2 cache, which reduces the time as it does for
+        loads.
         """
         program, again = self.demand.program, self.demand.again
         cycles = self.first + program.code_cycles
@@ -223,17 +226,17 @@ class Rounds:
 
     @functools.cached_property
     def missing(self) -> float:
-        """The share of its local memory that the L1 cache lacks where most programs share it."""
+        """The L1 miss rate of local memory where most programs share the cache."""
         return self.demand.missing(self.gpu, self.at_once)
 
     @functools.cached_property
     def alone(self) -> float:
-        """The cycles that a program takes by itself, with nothing that is shared busy."""
+        """The cycles that a program takes alone, with no shared unit busy."""
         return self.demand.alone(0.0, self.missing, self.awaited)
 
     @functools.cached_property
     def rounds_us(self) -> float:
-        """How long its rounds take."""
+        """The time of all rounds."""
         demand = self.demand
         rounds = demand.program.rounds
         if rounds is not None:
@@ -248,7 +251,7 @@ class Rounds:
 
     @functools.cached_property
     def parts(self) -> tuple[Part, ...]:
-        """The time of each part as if there were nothing else."""
+        """The time that each part would take alone."""
         demand = self.demand
         active = min(demand.programs, self.size)
         each = demand.programs / active
@@ -274,10 +277,11 @@ class Rounds:
         )
 
     def _quotient(self, name: str, us: float, programs: float | None) -> Quotient | None:
-        """Return the arithmetic behind the time of a part, *us*; None of the tail, a difference.
+        """Return the amount and the rate behind the time of a part, *us*; None for the tail.
 
-        So many *programs* of a multiprocessor take it one after the other; None where it is not
-        that of single programs.
+        *programs* is how many programs of a multiprocessor take this time one after the other; None
+        where the part does not consist of single programs. The tail is a difference and has no
+        rate.
         """
         amounts = {
             "launch": (1.0, "launch"),
@@ -293,7 +297,6 @@ class Rounds:
         )
 
     def _source(self, name: str) -> str:
-        """Return what the rate of a part is from."""
         units = measured_units(self.gpu)
         if name == "launch" and "launch_us" in units:
             return CALIBRATE
@@ -314,9 +317,9 @@ class Rounds:
 
     @functools.cached_property
     def _l2_limit(self) -> tuple[str, float, str]:
-        """What limits the rate of the L2 cache, how much there is of that, and its unit.
+        """The limiting rate of the L2 cache, the amount of work at this rate, and its unit.
 
-        It is what the launch asks for, less what the L1 cache has and what is asked for together.
+        The amount is what the launch requests, without L1 hits and merged requests.
         """
         demand, program = self.demand, self.demand.program
         programs, active = demand.programs, min(demand.programs, self.size)
@@ -339,10 +342,10 @@ class Rounds:
         return words, amount, unit
 
     def busiest(self) -> Part | None:
-        """Return the unit that works for longest, with its time at its peak rate.
+        """Return the unit that is busy for longest, with its time at its peak rate.
 
-        It is the mean of all multiprocessors, those without a program among them. Local memory
-        keeps the L2 cache busy.
+        The time is the mean over all multiprocessors, including idle ones. Local memory counts for
+        the L2 cache.
         """
         demand = self.demand
         share = min(demand.programs, self.size) / self.size
@@ -361,15 +364,15 @@ class Rounds:
 
 
 def launch_us(gpu: Gpu) -> float:
-    """Return how long a launch takes that does nothing, as the lab's timer sees it."""
+    """Return the time of an empty launch, as the lab's timer measures it."""
     fitted = FITTED_UNITS["launch_us"]
     return LAUNCH_US + measured_units(gpu).get("launch_us", fitted) - fitted
 
 
 def _bandwidth(gpu: Gpu, read_gbs: float | None) -> float:
-    """Return the bandwidth of device memory on the data sheet, GB/s.
+    """Return the data sheet's bandwidth of device memory in GB/s.
 
-    Where reading was measured it is what the data sheet of an H100 makes of that.
+    Where reading was measured, it is scaled from the H100's data sheet by the measurement.
     """
     model = devices()[FITTED_TO]
     if read_gbs is None or model.bandwidth_gbs is None:
@@ -378,11 +381,11 @@ def _bandwidth(gpu: Gpu, read_gbs: float | None) -> float:
 
 
 def _slices(gpu: Gpu, l2_loads: float | None) -> float:
-    """Return how much of the L2 cache a multiprocessor has, in times of what an H100's has.
+    """Return a multiprocessor's share of the L2 cache, relative to that of an H100.
 
-    Where that was not measured, it is by the size of the cache, as all slices of an architecture
-    are alike: 96 of an H200 and 80 of an H100, of 640 KiB each (Nsight Compute). 1 for another
-    architecture, of whose slices nothing is known.
+    Where it was not measured, it follows from the size of the cache, because all slices of an
+    architecture are equal: an H200 has 96 and an H100 has 80, of 640 KiB each (Nsight Compute). 1
+    for other architectures, whose slices are not known.
     """
     if l2_loads is not None:
         return l2_loads / FITTED_UNITS["l2_loads"]
@@ -394,5 +397,5 @@ def _slices(gpu: Gpu, l2_loads: float | None) -> float:
 
 
 def _norm(alone: float, others: float) -> float:
-    """Return the cycles of what takes so many *alone*; of *others* it is the sum of powers."""
+    """Return the norm of *alone* and of *others*, which is a sum of powers already."""
     return float((alone**OVERLAP + max(others, 0.0)) ** (1 / OVERLAP))

@@ -1,7 +1,7 @@
 """What an access touches in all programs and iterations: elements, sectors, lines, distinct bytes.
 
-Programs and iterations are sorted by the tile of addresses that they touch, which for most kernels
-leaves a few; where a tile starts matters to sectors only by its place in a line.
+Programs and iterations are grouped by the tile of addresses that they touch, of which most kernels
+have few. For sectors, only the offset of a tile's start within a cache line matters.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ ONCE = Amount(1, 1)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Reach:
-    """Which programs and iterations get to an operation."""
+    """The programs and iterations that reach an operation."""
 
     where: tuple[Any, ...]
-    """Arrays over the outer axes: those for which all are true do."""
+    """Boolean arrays over the outer axes: all of them are true for those that reach it."""
     sizes: tuple[int, ...]
-    """Of the outer axes."""
     factor: Amount = ONCE
-    """How often they do, where that is not known."""
+    """How often each of them reaches it, where that is not known."""
     loops: tuple[object, ...] = ()
-    """What tells the loops around it from others, the outermost first."""
+    """Identifiers of the enclosing loops, outermost first."""
 
     def executions(self) -> Amount:
         """Return how often the operation is executed."""
@@ -44,20 +43,20 @@ class Reach:
 
 
 def scaled(factor: Amount, number: int) -> Amount:
-    """Return *number* times a factor that may be unknown; 0 of nothing."""
+    """Return *number* times a factor that may be unknown; 0 where *number* is 0."""
     return factor * number if number else NOTHING
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs:
-    """Bytes in a row: from `starts` to `ends`, sorted, of the tile that `rows` numbers."""
+    """Runs of contiguous bytes, sorted: from `starts` to `ends`, of the tile numbered in `rows`."""
 
     rows: Any
     starts: Any
     ends: Any
 
     def whole(self, unit: int) -> Runs:
-        """Return all bytes of the units of so many in which they lie."""
+        """Return the runs extended to whole units of *unit* bytes."""
         starts, ends = self.starts // unit * unit, -(-self.ends // unit) * unit
         apart = (starts[1:] > ends[:-1]) | (self.rows[1:] != self.rows[:-1])
         first, last = (np.concatenate(one) for one in (([True], apart), (apart, [True])))
@@ -66,7 +65,7 @@ class Runs:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Touch:
-    """The addresses of an access: bytes from a tensor's start, and which of them are masked."""
+    """The addresses of an access, as byte offsets in a tensor, with the mask."""
 
     tensor: str | None
     item_bytes: int
@@ -77,11 +76,11 @@ class Touch:
     shape: tuple[int, ...]
     reach: Reach
     runs: dict[bytes, Runs] = field(default_factory=dict)
-    """Of tiles that were looked at, by their codes."""
+    """The runs of tiles that were computed, by the tiles' codes."""
 
 
 def components(arrays: Iterable[Any]) -> list[tuple[frozenset[int], list[int]]]:
-    """Return sets of outer axes that no array joins, and the places of the arrays on each."""
+    """Return groups of outer axes that no array connects, and the indices of the arrays on each."""
     found: list[tuple[frozenset[int], list[int]]] = []
     for place, array in enumerate(arrays):
         axes, places = axes_of(array), [place]
@@ -96,7 +95,7 @@ def components(arrays: Iterable[Any]) -> list[tuple[frozenset[int], list[int]]]:
 
 
 def count(where: Sequence[Any], sizes: Sequence[int]) -> int:
-    """Return for how many programs and iterations all of *where* are true."""
+    """Return the number of programs and iterations for which all of *where* are true."""
     number, left = 1, set(range(len(sizes)))
     for axes, places in components(where):
         arrays = [where[one] for one in places]
@@ -108,18 +107,19 @@ def count(where: Sequence[Any], sizes: Sequence[int]) -> int:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """Programs and iterations that are alike: for each kind its codes, its start and how many."""
+    """Groups of equal programs and iterations: the codes, the start and the size of each group."""
 
     codes: Any
-    """A row for each kind: the class of each part of the tile."""
+    """A row for each group, with the class of each part of the tile."""
     starts: Any
     weights: Any
 
 
 def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
-    """Return the kinds of programs and iterations that touch anything, by independent axes.
+    """Return the groups of programs and iterations that touch anything, by independent axes.
 
-    A combination of one kind of each is a kind of the launch. Starts are bytes, by *modulus*.
+    Each combination of one group per set of axes is a group of the launch. Starts are byte offsets,
+    taken modulo *modulus*.
     """
     indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
     truths = [*touch.reach.where, *touch.mask.outer]
@@ -152,7 +152,7 @@ def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
 
 
 def _kinds(keep: Any, start: Any, coded: Sequence[tuple[int, Any]], width: int) -> Cells:
-    """Return the kinds of cells of which *keep* is true."""
+    """Return the groups of the programs and iterations for which *keep* is true."""
     whole = keep.all()
     everything = [start, *(one for _, one in coded)]
     selected = [
@@ -175,7 +175,7 @@ def _kinds(keep: Any, start: Any, coded: Sequence[tuple[int, Any]], width: int) 
 
 
 def counted_values(numbers: Any) -> tuple[Any, Any]:
-    """Return the distinct numbers in order, and how often each is there."""
+    """Return the distinct numbers in ascending order, and how often each occurs."""
     low = int(numbers.min())
     if int(numbers.max()) - low < numbers.size:
         counts = np.bincount(numbers - low)
@@ -188,7 +188,7 @@ def counted_values(numbers: Any) -> tuple[Any, Any]:
 
 
 def combined(groups: Sequence[Cells], modulus: int | None) -> Cells:
-    """Return the kinds that combine one of each of *groups*."""
+    """Return the groups that combine one group of each of *groups*."""
 
     def pair(one: Cells, other: Cells) -> Cells:
         if len(one.weights) * len(other.weights) > MOST_CELLS:
@@ -208,7 +208,7 @@ def combined(groups: Sequence[Cells], modulus: int | None) -> Cells:
 
 
 def distinct_rows(rows: Any) -> tuple[Any, Any]:
-    """Return where each distinct row of whole numbers is first, and which of them each row is."""
+    """Return the first index of each distinct row of integers, and the number of each row's."""
     number = np.zeros(len(rows), "int64")
     for column in rows.T if len(rows) else ():
         low, high = int(column.min()), int(column.max())
@@ -220,7 +220,7 @@ def distinct_rows(rows: Any) -> tuple[Any, Any]:
 
 
 def tile_offsets(touch: Touch, codes: Any) -> Any:
-    """Return the bytes from its start of each element of the tile of each row of *codes*."""
+    """Return the byte offsets, from the start, of the elements of the tile of each code."""
     if len(codes) * math.prod(touch.shape) > 4 * MOST_CELLS:
         raise TooLargeError
     offsets = np.full((len(codes), *touch.shape), touch.offset.const, "int64")
@@ -230,7 +230,7 @@ def tile_offsets(touch: Touch, codes: Any) -> Any:
 
 
 def tile_mask(touch: Touch, codes: Any) -> Any:
-    """Return which elements of these tiles are not masked; None where none of any is."""
+    """Return the mask of the tile of each code; None where nothing is masked."""
     if not touch.mask.tiles:
         return None
     active = np.ones((len(codes), *touch.shape), bool)
@@ -240,7 +240,7 @@ def tile_mask(touch: Touch, codes: Any) -> Any:
 
 
 def tile_runs(touch: Touch, codes: Any) -> Runs:
-    """Return the runs of bytes of the tile of each row of *codes*."""
+    """Return the runs of bytes of the tile of each code."""
     key = codes.tobytes()
     if key not in touch.runs:
         offsets, active = tile_offsets(touch, codes), tile_mask(touch, codes)
@@ -249,13 +249,14 @@ def tile_runs(touch: Touch, codes: Any) -> Runs:
 
 
 AT_ONCE = 2**16
-"""Runs that are looked at together: of 2**17, which leave the caches, each takes thrice as long."""
+"""Runs that are processed together: with 2**17, which exceed the caches, each takes three times as
+long."""
 MASKED = np.iinfo("int64").max
-"""Where elements are put that are masked: behind all others."""
+"""The offset of masked elements, which sorts them behind all others."""
 
 
 def runs_of(offsets: Any, active: Any, item: int) -> Runs:
-    """Return the runs of bytes that are touched of each row of *offsets*."""
+    """Return the runs of bytes that each row of *offsets* touches."""
     if (offsets[:, 1:] < offsets[:, :-1]).any():
         if active is not None:
             offsets = np.where(active, offsets, MASKED)
@@ -277,7 +278,7 @@ def runs_of(offsets: Any, active: Any, item: int) -> Runs:
 
 
 def pieces(runs: Runs, starts: Any, rows: Any, size: int) -> Any:
-    """Return in how many pieces of *size* bytes row `rows[i]` of *runs* lies at `starts[i]`.
+    """Return how many units of *size* bytes row `rows[i]` of *runs* touches at `starts[i]`.
 
     *size* is a power of 2.
     """
@@ -303,7 +304,7 @@ def _pieces(runs: Runs, starts: Any, rows: Any, size: int) -> Any:
 
 
 def runs_at(runs: Runs, starts: Any, rows: Any) -> tuple[Any, Any]:
-    """Return the numbers of all runs of each of *rows* in turn, and the start of each."""
+    """Return the indices of all runs of each of *rows* in turn, and the start for each run."""
     before, behind = _of_rows(runs, rows)
     counts = behind - before
     ends = np.cumsum(counts)
@@ -312,13 +313,13 @@ def runs_at(runs: Runs, starts: Any, rows: Any) -> tuple[Any, Any]:
 
 
 def _of_rows(runs: Runs, rows: Any) -> tuple[Any, Any]:
-    """Return the first run of each of *rows*, and that behind its last."""
+    """Return the index of the first run of each of *rows*, and that after its last run."""
     bounds = np.searchsorted(runs.rows, np.arange(rows.max(initial=0) + 2))
     return bounds[rows], bounds[rows + 1]
 
 
 def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
-    """Return the active elements, the sectors and the lines of an access, of the whole launch."""
+    """Return the active elements, the sectors and the lines of an access in the whole launch."""
     cells = combined(grouped(touch, LINE), LINE)
     if not len(cells.weights):
         return NOTHING, NOTHING, NOTHING
@@ -346,7 +347,7 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
 def _counted_pieces(
     touch: Touch, cells: Cells, place: Any, runs: Runs, choose: Callable[..., Any]
 ) -> tuple[int, int]:
-    """Return the sectors and the lines, *choose* of those at each place of what is unknown."""
+    """Return the sectors and the lines, each with *choose* over all values of unknown parts."""
     step = math.gcd(LINE, *(one.scale for one in touch.offset.hidden))
     better = np.maximum if choose is max else np.minimum
     found = []
@@ -359,7 +360,7 @@ def _counted_pieces(
 
 
 def _far_apart(touch: Touch, offsets: Any) -> Any:
-    """Return what moves elements far apart that differ in something unknown."""
+    """Return offsets that move elements with different unknown parts far apart."""
     dims = sorted(frozenset[int]().union(*(one.dims for one in touch.offset.hidden)))
     span = int(offsets.max(initial=0)) - int(offsets.min(initial=0)) + LINE
     span = -(-span // LINE) * LINE
@@ -372,7 +373,7 @@ def _far_apart(touch: Touch, offsets: Any) -> Any:
 
 
 def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
-    """Return what programs and iterations in a box of the outer axes touch."""
+    """Return what the programs and iterations in a box of the outer axes touch."""
 
     def cut(array: Any) -> Any:
         if array is None:

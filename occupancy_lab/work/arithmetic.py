@@ -1,9 +1,9 @@
-"""What SASS instructions make of whole numbers and predicates, for many threads at once.
+"""What SASS instructions compute of integers and predicates, for many threads at once.
 
-A number is an array of numpy of 32-bit unsigned numbers, a predicate one of booleans; each
-broadcasts over programs and threads. A function here takes an instruction's 128-bit word, in which
-its modifiers are, and the values of its sources, of which none is unknown; it returns those of its
-results, None for one that is not known. Sources as in `operations`.
+A number is a numpy array of 32-bit unsigned integers, and a predicate one of booleans; both
+broadcast over programs and threads. A function here takes an instruction's 128-bit word, which
+contains its modifiers, and the values of its sources, all of them known. It returns the values of
+its results, or None for one that is not known. Sources are ordered as in `operations`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORD = 0xFFFFFFFF
 RIGHT_BIT, WRAP_BIT, HIGH_BIT = 76, 75, 80
 EXTENDED_BIT, SIGNED_BIT = 74, 73
 VECTOR_SIGNED_BIT, HALVES_BIT, RELU_BIT = 72, 73, 76
-"""Of VIMNMX and VIADDMNMX, by the text of nvdisasm."""
+"""Bits of VIMNMX and VIADDMNMX, according to nvdisasm."""
 
 
 def bit(word: int, place: int) -> int:
@@ -33,24 +33,25 @@ def bit(word: int, place: int) -> int:
 
 
 def condition(word: int, value: Array, place: int) -> Array:
-    """Return a predicate whose number is at *place*, negated where the bit behind it says so."""
+    """Return a predicate, negated where the bit after its number at *place* says so."""
     return ~value if bit(word, place + 3) else value
 
 
 def slots(word: int) -> tuple[bool, bool]:
     """Return whether the second and the third source are negated.
 
-    The bit belongs to where a source is: bit 63 to bits 32 on, bit 75 to bits 64 on.
+    The bit belongs to a source's position: bit 63 to the source in bits 32 on, and bit 75 to the
+    one in bits 64 on.
     """
     here, behind = bool(bit(word, 63)), bool(bit(word, 75))
     form = word >> 9 & 7
     if form in NUMBERED:
-        here = False  # bit 63 is the number's
+        here = False  # bit 63 belongs to the immediate
     return (behind, here) if form in OTHER_LAST else (here, behind)
 
 
 def wide(value: Array) -> Array:
-    """Return a number as one of 64 bits."""
+    """Return a number widened to 64 bits."""
     return value.astype(np.int64)
 
 
@@ -75,12 +76,12 @@ def joined(low: Array, high: Array) -> Array:
 
 
 def move(_: int, values: Sequence[Array]) -> Results:
-    """Return a, one register or (.64) two."""
+    """Return a, which is one register or, for .64, two."""
     return [*values]
 
 
 def iadd3(word: int, values: Sequence[Array]) -> Results:
-    """Return a + b + c, with carries in (.X) and out."""
+    """Return a + b + c, with carries in (for .X) and out."""
     first, second, third, carry, other_carry = values
     extended = bit(word, EXTENDED_BIT)
     negations = (bool(bit(word, 72)), *slots(word))
@@ -134,7 +135,7 @@ def imad(word: int, values: Sequence[Array]) -> Results:
 
 
 def imad_wide(word: int, values: Sequence[Array]) -> Results:
-    """Return a * b + c, c and the result being pairs of registers, and the carry out."""
+    """Return a * b + c and its carry, where c and the result are pairs of registers."""
     first, second, low, high, carry = values
     negative, third_negative = slots(word)
     product = multiplied(word, first, second)
@@ -156,13 +157,13 @@ def multiplied(word: int, first: Array, second: Array) -> Array:
 
 
 def imad_high(word: int, values: Sequence[Array]) -> Results:
-    """Return the higher 32 bits of a * b + c, c being a pair of registers (.HI)."""
+    """Return the upper 32 bits of a * b + c, where c is a pair of registers (.HI)."""
     _, high, _ = imad_wide(word, values)
     return [high, None]
 
 
 def lea(word: int, values: Sequence[Array]) -> Results:
-    """Return (a << shift) + b, or its higher half with c above a (.HI), with carries."""
+    """Return (a << shift) + b, or for .HI its upper half with c above a, with carries."""
     first, second, third, carry = values
     shift, extended = word >> 75 & 31, bit(word, EXTENDED_BIT)
     second_negative = slots(word)[0]
@@ -185,7 +186,7 @@ def lea(word: int, values: Sequence[Array]) -> Results:
 
 
 def lop3(word: int, values: Sequence[Array]) -> Results:
-    """Return the bits of a table of three inputs; the predicate says whether any is set."""
+    """Return a bitwise table of three inputs; the predicate says whether any bit is set."""
     first, second, third, accumulated = values
     result = looked_up(word >> 72 & 255, first, second, third)
     place = word >> 81 & 7
@@ -210,7 +211,7 @@ SIMPLE_TABLES: dict[int, Callable[[Array, Array, Array], Array]] = {
 
 
 def looked_up(table: int, first: Array, second: Array, third: Array) -> Array:
-    """Return, bit by bit, the bit of *table* whose number the three inputs are."""
+    """Return for each bit the bit of *table* that the three input bits select."""
     simple = SIMPLE_TABLES.get(table)
     if simple is not None:
         return simple(first, second, third)
@@ -233,7 +234,7 @@ def plop3(word: int, values: Sequence[Array]) -> Results:
 
 
 def shf(word: int, values: Sequence[Array]) -> Results:
-    """Return a pair of registers (low, high) shifted, its lower or higher half."""
+    """Return the lower or upper half of a shifted pair of registers (low, high)."""
     low, amount, high = values
     kind, right = word >> 73 & 3, bit(word, RIGHT_BIT)
     is_64, is_signed = kind < 2, not kind & 1
@@ -260,12 +261,12 @@ def shf(word: int, values: Sequence[Array]) -> Results:
 
 
 def shifted_left(value: Array, amount: Array) -> Array:
-    """Return a 64-bit number shifted left, nothing being left of it from 64 on."""
+    """Return a 64-bit number shifted left; it is 0 for amounts of 64 or more."""
     return np.where(amount > 63, np.uint64(0), value << np.minimum(amount, np.uint64(63)))
 
 
 def isetp(word: int, values: Sequence[Array]) -> Results:
-    """Return whether a and b compare so, combined with another predicate."""
+    """Return the comparison of a and b, combined with another predicate."""
     first, second, accumulated, lower = values
     if bit(word, SIGNED_BIT):
         first, second = signed(first), signed(second)
@@ -287,7 +288,7 @@ def isetp(word: int, values: Sequence[Array]) -> Results:
 
 
 def compared(how: int, first: Array, second: Array) -> Array:
-    """Return a comparison by its number: F, LT, EQ, LE, GT, NE, GE, T."""
+    """Return a comparison by its code: F, LT, EQ, LE, GT, NE, GE, T."""
     if how in {0, 7}:
         return np.full((1, 1), how == 7)
     return (np.less, np.equal, np.less_equal, np.greater, np.not_equal, np.greater_equal)[how - 1](
@@ -308,14 +309,14 @@ def select(word: int, values: Sequence[Array]) -> Results:
 
 
 def minmax(word: int, values: Sequence[Array]) -> Results:
-    """Return the lesser of a and b where the predicate holds, else the greater."""
+    """Return the minimum of a and b where the predicate holds, else the maximum."""
     first, second, least = values
     is_signed = bool(bit(word, SIGNED_BIT))
     return [least_or_most(first, second, condition(word, least, 87), is_signed=is_signed)]
 
 
 def vector_minmax(word: int, values: Sequence[Array]) -> Results:
-    """Return the lesser or greater of a and b; of halves (.16x2) and of .RELU nothing."""
+    """Return the minimum or maximum of a and b; unknown for halves (.16x2) and .RELU."""
     first, second, least = values
     if bit(word, HALVES_BIT) or bit(word, RELU_BIT):
         return [None]
@@ -324,7 +325,7 @@ def vector_minmax(word: int, values: Sequence[Array]) -> Results:
 
 
 def least_or_most(first: Array, second: Array, least: Array, *, is_signed: bool) -> Array:
-    """Return the lesser of two numbers where *least* holds, else the greater."""
+    """Return the minimum of two numbers where *least* holds, else the maximum."""
     if is_signed:
         first, second = signed(first), signed(second)
     chosen: Array = np.where(least, np.minimum(first, second), np.maximum(first, second))
@@ -332,18 +333,18 @@ def least_or_most(first: Array, second: Array, least: Array, *, is_signed: bool)
 
 
 def add_minmax(word: int, values: Sequence[Array]) -> Results:
-    """Return the lesser or greater of a + b and c; of halves (.16x2) and of .RELU nothing."""
+    """Return the minimum or maximum of a + b and c; unknown for halves (.16x2) and .RELU."""
     first, second, third, least = values
     return vector_minmax(word, (first - second if slots(word)[0] else first + second, third, least))
 
 
 def iabs(_: int, values: Sequence[Array]) -> Results:
-    """Return the distance of a signed number from 0."""
+    """Return the absolute value of a signed number."""
     return [np.absolute(wide(signed(values[0]))).astype(np.uint32)]
 
 
 def prmt(word: int, values: Sequence[Array]) -> Results:
-    """Return four bytes chosen from those of two registers; known in the mode of an index only."""
+    """Return four bytes selected from two registers; only known for the index mode."""
     first, selector, second = values
     if word >> 72 & 7:
         return [None]
@@ -360,7 +361,7 @@ def prmt(word: int, values: Sequence[Array]) -> Results:
 
 
 def sgxt(word: int, values: Sequence[Array]) -> Results:
-    """Return the lowest b bits of a, its sign spread where it has one."""
+    """Return the lowest b bits of a, sign-extended where it is signed."""
     value, width = values
     width = width & np.uint32(31) if bit(word, WRAP_BIT) else np.minimum(width, 32)
     amount = (np.uint32(32) - width).astype(np.uint64)
@@ -371,7 +372,7 @@ def sgxt(word: int, values: Sequence[Array]) -> Results:
 
 
 def popc(word: int, values: Sequence[Array]) -> Results:
-    """Return how many bits are set."""
+    """Return the number of bits that are set."""
     value = ~values[0] if bit(word, 63) else values[0]
     return [np.bitwise_count(value).astype(np.uint32)]
 

@@ -1,4 +1,4 @@
-"""How many sectors and cache lines warps ask global memory for, by their threads' addresses."""
+"""How many sectors and cache lines warps request from global memory, by their addresses."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.banks import NOWHERE, WORD, firsts, in_order, of_threads, passes_of_warps
+from occupancy_lab.work.banks import NOWHERE, firsts, in_order, of_threads, passes_of_warps
 from occupancy_lab.work.counts import LINE, SECTOR
-from occupancy_lab.work.warps import WARP, by_warp
+from occupancy_lab.work.operations import WARP, WORD
+from occupancy_lab.work.warps import by_warp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -21,68 +22,65 @@ if TYPE_CHECKING:
 COUNTED = ("sectors", "lines", "passes")
 QUARTERS = LINE // SECTOR
 AT_RANDOM = 11 / 32
-"""Passes of the L1 cache for each of 32 lines at random, of which 11 are in the fullest bank."""
+"""Passes of the L1 cache per random line: of 32 such lines, 11 fall into the fullest bank."""
 TAG_BANKS = (0x6B7AB5, 0xBED5DA)
-"""The bits of a line's number whose parities are the bank of the L1 cache's tags in which it is
-looked up. Found on an H100 by the time that two lines of a warp take together, a bit of their
-distance after the other; with it 23 other patterns take the passes that were measured."""
+"""Bit masks over a line's number; their parities give the tag bank of the L1 cache that holds it.
+Found on an H100 from the time that two lines of a warp take together, for distances that differ in
+one bit; 23 other patterns take the passes that these masks predict."""
 KEPT_LINES = 224
-"""Cache lines that a program loads before the L1 cache is taken to have lost a sector: the 28 KiB
-that are left beside the most shared memory. With half as many, or more, the errors of the recorded
-launches' times are the same."""
+"""Cache lines that a program loads before the L1 cache is assumed to have evicted a sector: the 28
+KiB that remain beside the largest shared memory. Half as many, or more, give the same errors of the
+recorded launches' times."""
 
 MOST_WAITING = 1 << 16
-"""Addresses that are noted before they are counted; each count alone takes some 100 us."""
+"""The most addresses that wait to be counted together; a count alone takes some 100 us."""
 
 OPEN_LINES, MERGED_STORES = 64, 0.75
-"""Lines of a program's last store, of several warps, that the next one may go on with, and which
-part of what is stored to them once more the L2 cache does not see: of eight softmaxes whose rows
-are not aligned it gets 3.7 requests of a row of 67 floats where stores ask for 10.8 lines, and 37.6
-of one of 1000 where they ask for 56 (Nsight Compute, H200)."""
+"""The most lines of a program's last store (by several warps) that the next store can merge with,
+and the share of the sectors stored to such lines again that the L2 cache does not see. In eight
+softmaxes with unaligned rows the L2 cache gets 3.7 requests for a row of 67 floats whose stores
+touch 10.8 lines, and 37.6 for a row of 1000 whose stores touch 56 (Nsight Compute, H200)."""
 
 
 @dataclass(slots=True)
 class Asked:
-    """What warps ask for by one instruction."""
+    """What warps request by one instruction: the amounts of GlobalAccess, and its shares as sums.
+
+    Where addresses are not known, the amounts with most_ assume that each thread requests other
+    sectors.
+    """
 
     tensor: str | None = None
     is_known: bool = True
-    """Whether its addresses are."""
     threads: float = 0.0
-    """Threads whose condition is true."""
     sectors: float = 0.0
     most_sectors: float = 0.0
-    """Where the addresses are not known, each thread may ask for another; else as many."""
     lines: float = 0.0
     most_lines: float = 0.0
     passes: float = 0.0
     most_passes: float = 0.0
-    """Of the L1 cache, as `distinct` has them."""
     cached: float = 0.0
-    """Sectors that the L1 cache has from what the same program loaded before; 0 of copies."""
+    """Sectors that hit in the L1 cache because the same program loaded them before; 0 for copies.
+    """
     common: float = 0.0
-    """Sectors of the others that all programs ask for."""
     distinct: float = 0.0
-    """Sectors that a program asks for the first time."""
     shared: float = 0.0
-    """Of loads, what several warps of the program ask for, beyond the first request for each
-    sector, whether the L1 cache has it or not."""
+    """Requests of loads by several warps of the program beyond the first one for each sector,
+    whether or not they hit in the L1 cache."""
     merged: float = 0.0
-    """Of a load those of `shared` that the L1 cache lacks; of a copy these and all that it has; of
-    a store those in lines that were just stored to."""
+    """For a load, those of `shared` that miss in the L1 cache; for a copy, these and all that hit;
+    for a store, those in lines that were just stored to."""
     places: float = 0.0
-    """Of atomic operations the addresses, each counted once a warp; as many as threads where they
-    are not known."""
     programs: float = 0.0
-    """How often a program executes it with a thread whose condition is true."""
+    """How often a program executes the instruction with a thread whose condition is true."""
 
     def a_time(self, times: float) -> Asked:
-        """Return the same of one of so many executions."""
+        """Return the means over *times* executions."""
         amounts = (one.name for one in fields(self) if one.type == "float")
         return replace(self, **{name: getattr(self, name) / times for name in amounts})
 
     def add(self, least: Sequence[float], most: Sequence[float]) -> None:
-        """Add what is COUNTED, which is between the *least* and the *most*."""
+        """Add to the amounts of COUNTED, which lie between *least* and *most*."""
         for name, low, high in zip(COUNTED, least, most, strict=True):
             setattr(self, name, getattr(self, name) + low)
             setattr(self, f"most_{name}", getattr(self, f"most_{name}") + high)
@@ -90,28 +88,27 @@ class Asked:
 
 @dataclass(slots=True)
 class L1Cache:
-    """What a program loaded and stored until now, as far as the L1 cache has it."""
+    """What a program has loaded and stored so far, as far as the L1 cache holds it."""
 
     lanes: int
-    """Of a warp."""
     loaded: dict[int, int] = field(default_factory=dict)
-    """The lines that the program had loaded when it last asked for a sector."""
+    """For each sector, the number of lines the program had loaded when it last requested it."""
     present: dict[int, int] = field(default_factory=dict)
-    """The same of a line."""
+    """The same for each line."""
     stored: Any = ()
-    """The lines of the last store, where it is of few."""
+    """The lines of the last store, where they are few."""
     lines: int = 0
     in_pass: set[int] = field(default_factory=set)
-    """The loads of the pass of a loop that is followed, if it stands for others."""
+    """The loads in the current pass of a loop, where it stands for several passes."""
     repeat: int = 1
     left_out: int = 0
-    """The lines that the passes load for which it stands."""
+    """The lines that the passes which are left out load."""
 
     def begin(self, number: int, repeat: int) -> None:
-        """Note that load *number* begins, which stands for *repeat* of them.
+        """Begin load *number*, which stands for *repeat* loads.
 
-        Behind a pass of a loop that stood for many comes what its other passes load. Between two
-        loads of such a pass lies what one pass loads.
+        After a pass of a loop that stands for several, the lines of the passes left out are added.
+        Between two loads of such a pass, only the lines of that pass are.
         """
         if repeat != self.repeat or number in self.in_pass:
             self.lines += self.left_out
@@ -122,11 +119,11 @@ class L1Cache:
     def load(
         self, address: Any, threads: Any, part: float | None = None
     ) -> tuple[float, float, float]:
-        """Return the share of the sectors of a load that the program loaded shortly before.
+        """Return the share of a load's sectors that the program loaded recently.
 
-        The second is of those that it never loaded, and the third of requests beyond the first for
-        a sector. A load that stands for those of places a *part* of a sector apart lacks each
-        sector once.
+        The second result is the share of sectors that it never loaded before, and the third that of
+        requests beyond the first for each sector. A load that stands for several loads, each *part*
+        of a sector further on, misses each sector once.
         """
         of_warps = in_order(by_warp(np.where(threads, address // SECTOR, NOWHERE), self.lanes))
         requests = of_warps[firsts(of_warps)]
@@ -146,9 +143,9 @@ class L1Cache:
         return 1 - len(missed) / len(wanted), first / len(requests), shared
 
     def store(self, address: Any, threads: Any) -> float:
-        """Return the share of its lines that a store asks for with those before it.
+        """Return the share of a store's lines that are merged with the stores before.
 
-        What warps store to a line one after the other goes on to the L2 cache together.
+        Stores by several warps to the same line, one after the other, go to the L2 cache together.
         """
         if len(address) == 1:
             return 0.0
@@ -162,21 +159,21 @@ class L1Cache:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """An access whose sectors, lines and passes are counted later, with others like it."""
+    """An access whose sectors, lines and passes will be counted together with similar accesses."""
 
     asked: Asked
     address: Any
     mask: Any
     times: int
-    """How often warps do the same."""
+    """How many warps do the same."""
     more: int
-    """How many more of each it may ask for."""
+    """How many more sectors, lines and passes it may request."""
     shares: Mapping[str, float]
-    """Which share of its sectors counts in which amount of `asked`."""
+    """The share of its sectors that counts in each amount of `asked`."""
 
 
 class Asking:
-    """Notes what the accesses of followed programs ask for."""
+    """Records what the accesses of followed programs request."""
 
     def __init__(
         self,
@@ -186,10 +183,10 @@ class Asking:
         bytes_of: Callable[[int], int],
         lanes: int = WARP,
     ) -> None:
-        """Take the programs, the threads of each, and what says in which tensor an address is.
+        """Take the number of programs and of threads in each, and the lookups for an access.
 
-        *bytes_of* says how many bytes a thread moves by an instruction of a number. A warp has so
-        many *lanes*.
+        *tensor_at* returns the tensor of an address, and *bytes_of* the bytes that a thread moves
+        by the instruction with a number. A warp has *lanes* threads.
         """
         self._asked: dict[int, Asked] = defaultdict(Asked)
         self._programs = programs
@@ -198,18 +195,18 @@ class Asking:
         self._bytes_of = bytes_of
         self._lanes = lanes
         self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
-        """Of the programs that stand for others, by their places."""
+        """The caches of representative programs, by the programs' indices."""
         self._noted: dict[tuple[Any, ...], list[Noted]] = defaultdict(list)
-        """By the bytes of a thread and the shapes of addresses and masks."""
+        """Waiting accesses by the bytes of a thread and the shapes of addresses and masks."""
 
     @property
     def by_instruction(self) -> Mapping[int, Asked]:
-        """What was asked for by each instruction until now."""
-        for alike in self._noted:
-            self._count(alike)
+        """What each instruction has requested so far."""
+        for key in self._noted:
+            self._count(key)
         return self._asked
 
-    def visit(  # noqa: PLR0913 - what an access depends on
+    def visit(  # noqa: PLR0913 - the properties of an access
         self,
         step: Step,
         address: Any,
@@ -219,13 +216,14 @@ class Asking:
         is_known: bool = True,
         part: float | None = None,
     ) -> None:
-        """Note *repeat* accesses to *address*, None where it is not known, by threads of *mask*.
+        """Record *repeat* accesses to *address* by the threads of *mask*.
 
-        Each moves on by a *part* of a sector to the next; None is that they do not, or by more.
+        *address* is None where nothing is known of it. *part* is the part of a sector by which each
+        access moves on to the next; None where it does not move, or moves by more.
 
-        A thread asks for one sector: its bytes are aligned to their number, which is 32 at most.
-        An address that is there and not known is that of all threads of a warp moved elsewhere: to
-        where their bytes may begin within a sector, which takes another one.
+        A thread requests one sector, since its bytes are aligned to their size of at most 32. Where
+        *is_known* is false, *address* is right up to an offset that is common to all threads of a
+        warp. It may begin anywhere in a sector, which can take one more sector.
         """
         asked = self._asked[step.number]
         mask = of_threads(mask, self._threads)
@@ -253,19 +251,19 @@ class Asking:
             asked.places += same * int(firsts(in_order(places)).sum())
         more = 0 if is_known or address.shape[1] == 1 else warps
         shares = self._shares(step, address, mask, repeat, part) if is_known else {}
-        alike = size, address.shape, mask.shape
-        self._noted[alike].append(Noted(asked, address, mask, same, more, shares))
-        if len(self._noted[alike]) * address.size >= MOST_WAITING:
-            self._count(alike)
+        key = size, address.shape, mask.shape
+        self._noted[key].append(Noted(asked, address, mask, same, more, shares))
+        if len(self._noted[key]) * address.size >= MOST_WAITING:
+            self._count(key)
 
-    def _count(self, alike: tuple[Any, ...]) -> None:
-        """Count the accesses of which size and shapes are *alike*, all at once."""
-        noted = self._noted[alike]
+    def _count(self, key: tuple[Any, ...]) -> None:
+        """Count the waiting accesses with the same size and shapes together."""
+        noted = self._noted[key]
         if not noted:
             return
         addresses = np.stack([one.address for one in noted])
         masks = np.stack([one.mask for one in noted])
-        found = distinct(addresses, masks, alike[0], self._lanes)
+        found = distinct(addresses, masks, key[0], self._lanes)
         for one, *amounts in zip(noted, *(each.tolist() for each in found), strict=True):
             counted = [amount * one.times for amount in amounts]
             one.asked.add(counted, [amount + one.more for amount in counted])
@@ -276,12 +274,12 @@ class Asking:
     def _shares(
         self, step: Step, address: Any, mask: Any, repeat: int, part: float | None
     ) -> Mapping[str, float]:
-        """Return which share of its sectors the L1 cache serves, and the like, by their names.
+        """Return the shares of an access's sectors by the names of the amounts of Asked.
 
-        It is that of a program that stands for all.
+        They are those of one program, which stands for all.
         """
         opcode = step.word & 0x1FF
-        is_copy = opcode == operations.LDGSTS  # through the cache, if it is narrow
+        is_copy = opcode == operations.LDGSTS  # only narrow copies go through the cache
         is_copy &= self._bytes_of(step.number) < operations.BYPASSING_BYTES
         place = self._programs // 2
         if len(mask) > 1:
@@ -295,7 +293,7 @@ class Asking:
             cached, first, shared = cache.load(own, threads, part)
             merged = (1.0 - cached) * shared
             common = 0.0
-            if is_copy:  # it is waited for with all others
+            if is_copy:  # its wait is that of all other copies
                 cached, merged = 0.0, cached + merged
             elif self._programs > 1 and (address == address[:1]).all():
                 common = 1.0 - cached - merged
@@ -307,13 +305,13 @@ class Asking:
 
 
 def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tuple[Any, Any, Any]:
-    """Return the sectors and the lines that warps ask for, each counted once a warp, and passes.
+    """Return the distinct sectors and lines that warps request, and the passes, each as a sum.
 
-    *address* and *mask* are arrays over programs and threads, each of which asks for *size* bytes,
-    or over several accesses and these: then there is a number of each. In a pass the L1 cache looks
-    up a line in each of its four banks of tags, and gives or takes a word of each of its 32 banks
-    of data, which are those of shared memory (H100, measured). A warp takes as many as it needs of
-    the scarcer.
+    *address* and *mask* are arrays over programs and threads, each of which requests *size* bytes.
+    With a leading axis for several accesses there is a result for each. In a pass the L1 cache
+    looks up a line in each of its four tag banks, and moves a word in each of its 32 data banks,
+    which are those of shared memory (measured on an H100). A warp takes as many passes as the
+    scarcer of the two requires.
     """
     if address.shape[-1] == 1:
         shape = np.broadcast_shapes(address.shape, mask.shape)
@@ -341,7 +339,7 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
 
 
 def _passes_of_tags(lines: Any, counts: Any) -> Any:
-    """Return how many of the *lines* of each warp that count are in the fullest bank of tags."""
+    """Return how many of each warp's distinct *lines*, marked in *counts*, share a tag bank."""
     of_warp, _ = counts.nonzero()
     some = lines[counts]
     bank = of_warp << len(TAG_BANKS)

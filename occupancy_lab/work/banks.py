@@ -1,9 +1,9 @@
-"""How many passes shared memory takes for what warps ask of it.
+"""How many passes shared memory takes for the accesses of warps.
 
-Shared memory has 32 banks. In one pass (a *wavefront*) each gives or takes one word of 4 bytes, for
-as many threads as want that word; threads that want others of the same bank wait for further passes
-(CUDA C++ Programming Guide, Shared Memory). Of accesses of 8 bytes half a warp is served at a time,
-of 16 bytes a quarter, and of matrices one of 8 rows.
+Shared memory has 32 banks. In one pass (a *wavefront*) each bank serves one word of 4 bytes, to all
+threads that access this word. Threads that access other words of the same bank (a bank conflict)
+take further passes (CUDA C++ Programming Guide, Shared Memory). Accesses of 8 bytes are served half
+a warp at a time, those of 16 bytes a quarter, and matrices 8 rows at a time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LINE
-from occupancy_lab.work.threads import WARP
+from occupancy_lab.work.operations import WARP, WORD
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,33 +24,32 @@ if TYPE_CHECKING:
     from occupancy_lab.work.operations import Decoder
     from occupancy_lab.work.threads import Step
 
-BANKS, WORD = 32, 4
-PASS = BANKS * WORD
-"""Bytes of a pass."""
+PASS = 32 * WORD
+"""Bytes of a pass of the 32 banks."""
 ROWS, ROW = 8, 16
 """Rows of a matrix that LDSM and STSM move, and the bytes of each."""
 SETTLED = 16
-"""Equal executions of an instruction after which it is taken for granted that others are so."""
+"""After this many equal executions of an instruction, further ones are assumed to be equal."""
 MOST_COPYING = 1024
-"""Threads whose copies are looked at."""
+"""Threads whose copies are evaluated."""
 NOWHERE = np.int64(1) << 62
-"""An address of no thread, greater than any."""
+"""A placeholder for masked addresses, greater than any address."""
 NEIGHBOURS = (1, 2)
 WARP_GROUP = 4
 """Warps that execute one HGMMA together (PTX ISA, wgmma)."""
 PRODUCT_ROWS, PRODUCT_ROW = 64, 32
-"""Rows of the first matrix that an HGMMA multiplies, and the bytes of each, and of each column of
-the second (PTX ISA, wgmma.mma_async)."""
+"""Rows of the first matrix of an HGMMA, and the bytes of each row and of each column of the second
+matrix (PTX ISA, wgmma.mma_async)."""
 BOTH_SHARED = 4
-"""The form of an HGMMA of which both matrices are in shared memory; of 6 the second alone is."""
+"""The form of an HGMMA with both matrices in shared memory; with form 6 only the second is."""
 
 
 def wavefronts(address: Any, mask: Any, size: int, *, is_load: bool = False) -> int:
-    """Return the passes that warps take for *size* bytes a thread at *address*.
+    """Return the passes that warps take for *size* bytes per thread at *address*.
 
-    *address* and *mask*, the threads that ask, are arrays over programs and threads. Two halves or
-    quarters of a load are served together where each thread of the warp wants the same as its
-    neighbour, or as the next but one (an engineer of NVIDIA's at
+    *address* and *mask*, the accessing threads, are arrays over programs and threads. Two halves or
+    quarters of a load are served together where each thread of the warp accesses the same word as
+    its neighbour, or as the thread after that (an NVIDIA engineer at
     https://forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228/2).
     """
     wide = max(size, WORD)
@@ -75,10 +74,9 @@ def wavefronts(address: Any, mask: Any, size: int, *, is_load: bool = False) -> 
 
 
 def lines_of_copies(source: Any, mask: Any, size: int) -> int:
-    """Return the cache lines from which warps copy *size* bytes a thread, each group's by itself.
+    """Return the cache lines that groups of threads copy *size* bytes per thread from.
 
-    What comes from one line is written in one pass at the least: Nsight Compute counts so on an
-    H100.
+    A line takes at least one pass to write, according to Nsight Compute on an H100.
     """
     shape = np.broadcast_shapes(source.shape, mask.shape)
     lines = np.broadcast_to(np.where(mask, source // LINE, NOWHERE), shape)
@@ -86,9 +84,9 @@ def lines_of_copies(source: Any, mask: Any, size: int) -> int:
 
 
 def of_threads(mask: Any, threads: int) -> Any:
-    """Return a mask with a column for each of so many threads, and one row where all of them ask.
+    """Return *mask* with a column for each thread, and with a single row where it is all true.
 
-    That row stands for all programs.
+    A single row stands for all programs.
     """
     if mask.all():
         return np.ones((1, threads), bool)
@@ -96,15 +94,15 @@ def of_threads(mask: Any, threads: int) -> Any:
 
 
 def in_order(numbers: Any) -> Any:
-    """Return the numbers of each group, along the last axis, sorted."""
+    """Return the numbers sorted along the last axis."""
     is_sorted = (numbers[..., 1:] >= numbers[..., :-1]).all()
     return numbers if is_sorted else np.sort(numbers, axis=-1)
 
 
 def firsts(numbers: Any) -> Any:
-    """Return which of the sorted numbers of each group, along the last axis, are new to it.
+    """Return which of the numbers, sorted along the last axis, differ from the one before.
 
-    Those that are NOWHERE do not count.
+    Numbers equal to NOWHERE do not count.
     """
     found = numbers != NOWHERE
     found[..., 1:] &= numbers[..., 1:] != numbers[..., :-1]
@@ -112,11 +110,11 @@ def firsts(numbers: Any) -> Any:
 
 
 def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
-    """Return the cycles that warps take to copy *size* bytes a thread from the L1 cache.
+    """Return the cycles that warps take to copy *size* bytes per thread from the L1 cache.
 
-    In each cycle a bank of the cache gives a word and a bank of shared memory takes one, and each
-    bank serves the threads in their order: those of a warp, or of half a warp where they copy 8
-    bytes (58 patterns that were chosen on an H100, and 80 that were drawn on an H200).
+    In each cycle a bank of the cache delivers a word and a bank of shared memory takes one, and
+    each bank serves the threads in order: those of a warp, or of half a warp that copies 8 bytes
+    per thread (58 patterns that were chosen on an H100, and 80 that were drawn on an H200).
     """
     banks = PASS // size
     shape = np.broadcast_shapes(source.shape, address.shape, mask.shape)
@@ -135,7 +133,7 @@ def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
 
 
 def passes_of_warps(address: Any, mask: Any, size: int) -> Any:
-    """Return the passes in which the L1 cache gives each warp *size* bytes a thread, or takes them.
+    """Return the passes that the L1 cache takes to move *size* bytes per thread of each warp.
 
     *address* and *mask* are arrays over warps and lanes. The banks are those of shared memory, but
     a warp is served as a whole.
@@ -145,7 +143,7 @@ def passes_of_warps(address: Any, mask: Any, size: int) -> Any:
 
 
 def _passes(places: Any, asks: Any, banks: int) -> Any:
-    """Return the passes that each group of threads takes: the words of its fullest bank."""
+    """Return the passes of each group of threads: the distinct words in its fullest bank."""
     if asks.all() and (places[:, 1:] - places[:, :-1] == 1).all():
         return np.full(len(places), places.shape[1] // banks)
     wanted = in_order(np.where(asks, places, NOWHERE))
@@ -155,44 +153,42 @@ def _passes(places: Any, asks: Any, banks: int) -> Any:
 
 
 def product_wavefronts(word: int) -> int:
-    """Return the passes in which an HGMMA reads its matrices, of the four warps together.
+    """Return the passes in which an HGMMA reads its matrices, for its four warps together.
 
-    The first may be in registers.
+    Its first matrix may be in registers.
     """
     rows = 2 * operations.warpgroup_registers(word)
     if word >> 9 & 7 == BOTH_SHARED:
         rows += PRODUCT_ROWS
-    return rows * PRODUCT_ROW // (BANKS * WORD)
+    return rows * PRODUCT_ROW // PASS
 
 
 @dataclass(slots=True)
 class Served:
-    """What warps ask shared memory for by one instruction."""
+    """What warps request from shared memory by one instruction."""
 
     times: float = 0.0
-    """Executions by warps of what is noted here."""
+    """Executions by warps that are recorded here."""
     threads: float = 0.0
-    """Threads whose condition is true."""
     wavefronts: float = 0.0
     most_wavefronts: float = 0.0
-    """Where the addresses are not known, each thread may want another word of the same bank."""
+    """Where the addresses are not known, each thread may access another word of the same bank."""
     is_known: bool = True
-    """Whether its addresses are."""
     written: float = 0.0
-    """Cycles in which a copy is written to shared memory; of one through the L1 cache those of
-    `passes_of_copies`."""
+    """Cycles in which a copy is written to shared memory; for a copy through the L1 cache, the
+    cycles of `passes_of_copies`."""
 
     def a_time(self) -> Served:
-        """Return the same of one execution."""
+        """Return the means over the recorded executions."""
         names = ("times", "threads", "wavefronts", "most_wavefronts", "written")
         return replace(self, **{name: getattr(self, name) / self.times for name in names})
 
 
 class Serving:
-    """Notes what the accesses of followed programs to shared memory ask for."""
+    """Records what the accesses of followed programs to shared memory request."""
 
     def __init__(self, programs: int, threads: int, decoder: Decoder) -> None:
-        """Take the programs, and the threads of each."""
+        """Take the number of programs, and of threads in each."""
         self.by_instruction: dict[int, Served] = defaultdict(Served)
         self._programs = programs
         self._threads = threads
@@ -201,10 +197,10 @@ class Serving:
         self._last: dict[int, tuple[tuple[float, ...], int]] = {}
 
     def means(self) -> dict[int, Served]:
-        """Return what was noted for each time that a warp executed an instruction."""
+        """Return the means per execution of each instruction by a warp."""
         return {number: one.a_time() for number, one in self.by_instruction.items() if one.times}
 
-    def visit(  # noqa: PLR0913, PLR0917 - what an access depends on
+    def visit(  # noqa: PLR0913, PLR0917 - the properties of an access
         self,
         step: Step,
         address: Any,
@@ -213,11 +209,11 @@ class Serving:
         executing: Any,
         copied: tuple[Any, Any] | None = None,
     ) -> bool:
-        """Note *repeat* accesses to *address*, None where it is not known, by threads of *mask*.
+        """Record *repeat* accesses to *address*, None where not known, by the threads of *mask*.
 
-        They are of the threads *executing* those whose guard holds. *copied* has from where a copy
-        comes, None where it is not known, and for which threads. Return whether the instruction
-        has done the same so often that it need not be visited again.
+        These are the threads among *executing* whose guard holds. *copied* has the source addresses
+        of a copy, None where they are not known, and the threads that copy. Return whether the
+        instruction has done the same so often that it need not be visited again.
         """
         served = self.by_instruction[step.number]
         opcode = step.word & 0x1FF
@@ -253,7 +249,7 @@ class Serving:
         return alike >= SETTLED and copied is None
 
     def _warps(self, mask: Any) -> int:
-        """Return the warps of all programs of which a thread is in *mask*."""
+        """Return the warps of all programs with a thread in *mask*."""
         if mask.shape[1] == 1:
             found = int(mask.sum()) * (self._threads // WARP)
         else:
@@ -261,12 +257,11 @@ class Serving:
         return found * self._programs // len(mask)
 
     def _passes(self, address: Any, mask: Any, size: int, *, is_load: bool) -> int:
-        """Return `wavefronts` of all programs."""
         found = self._once(wavefronts, _moved(address, PASS), mask, size, is_load=is_load)
         return found * self._programs // max(len(address), len(mask))
 
     def _once(self, count: Callable[..., int], *asked: Any, **how: bool) -> int:
-        """Return what *count* makes of arrays and numbers, looked up where it did so before."""
+        """Return the memoized result of *count* for arrays and numbers."""
         known = ((one.shape, one.tobytes()) if np.ndim(one) else one for one in asked)
         key = (count, *known, *how.items())
         if key not in self._known:
@@ -275,5 +270,5 @@ class Serving:
 
 
 def _moved(address: Any, unit: int) -> Any:
-    """Return addresses moved by whole units, to where those of a program's first thread are 0."""
+    """Return addresses shifted by whole units so that those of the first thread start in unit 0."""
     return address - address[:, :1] // unit * unit

@@ -1,4 +1,4 @@
-"""From a launch and the texts of its kernel to what it does, or the reason why nobody knows."""
+"""Counts what a launch does from the texts of its kernel, or says why it cannot be counted."""
 
 from __future__ import annotations
 
@@ -24,24 +24,23 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import BoundLaunch
 
 COUNTERS = 57
-"""Goes up whenever other numbers are counted of the same launch, so that older ones are not taken
-from a store."""
+"""Is raised whenever the counts of a launch change, so that older ones in a store are not used."""
 FEW = 4
-"""Launches below which they are counted here: a fork takes as long as a count."""
+"""The fewest launches that are counted in forks: a fork takes as long as a count."""
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """What a launch does, or why that is not known."""
+    """What a launch does, or why it is not known."""
 
     counts: Counts | None = None
     why_not: str | None = None
     """None where there are counts."""
     executed: Executed | None = None
-    """What its machine code executes; None where that is not known."""
+    """What its machine code executes; None where it is not known."""
     why_not_executed: str | None = None
     is_failure: bool = False
-    """Whether the lab failed on it, so that another try may say more."""
+    """Whether an error of the lab is the reason, so that another attempt may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +48,16 @@ class Counting:
     """A launch that is to be counted."""
 
     texts: Texts | None
-    """Of its kernel."""
     run: BoundLaunch
     grid: tuple[int, ...] | None
     assume: Mapping[str, Assumption]
-    """What is assumed of tensors and arguments, by the names of parameters."""
+    """The assumptions about tensors and arguments, by the names of parameters."""
     resident: int | None
-    """Programs that run at once; None where that is not known."""
+    """Programs that run at once; None where it is not known."""
 
     @property
     def why_not(self) -> str | None:
-        """Why it cannot be counted; None where it can be tried."""
+        """Why it cannot be counted; None where it can be attempted."""
         if self.texts is None:
             return "its kernel's TTIR is not at hand"
         return "no grid is given" if self.grid is None else None
@@ -80,7 +78,7 @@ class Counting:
 
     @property
     def _assumed_values(self) -> dict[str, Sequence[int]]:
-        """What tensors of whole numbers are assumed to hold: one number is that of each element."""
+        """The assumed contents of integer tensors; a single number stands for every element."""
         return {
             name: (one,) if isinstance(one, int) else one
             for name, one in self.assume.items()
@@ -89,7 +87,7 @@ class Counting:
         }
 
     def key(self) -> dict[str, Any]:
-        """Return what a store keeps its counts by."""
+        """Return the key of its counts in a store."""
         texts, grid = self.texts, self.grid
         assert texts is not None  # noqa: S101 - `why_not` says so
         assert grid is not None  # noqa: S101
@@ -110,16 +108,16 @@ class Counting:
         if self.why_not is not None:
             return Counted(why_not=self.why_not)
         kept = store.get_counted(self.key())
-        with contextlib.suppress(ValueError):  # another hand was there
+        with contextlib.suppress(ValueError):  # the entry was changed by something else
             return None if kept is None else from_line(Counted, kept)
         return None
 
     def count(self) -> Counted:
-        """Return what it does; reads no store."""
+        """Return what the launch does, without a store."""
         texts, grid, known, values = self.texts, self.grid, self._known, self._values
         if texts is None or grid is None:
             return Counted(why_not=self.why_not)
-        # All need numpy, whose import takes a fifth of a page whose counts are kept.
+        # These import numpy, which takes a fifth of the time of a page whose counts are stored.
         from occupancy_lab.work.executed import execute
         from occupancy_lab.work.ttir import read_ttir
         from occupancy_lab.work.walk import WorkError, count
@@ -144,9 +142,9 @@ class Counting:
 
 
 def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> list[Counted]:
-    """Return what each of *wanted* does, out of *store* or counted, in *jobs* forks, and kept.
+    """Return what each launch does, from *store* or counted in *jobs* forks.
 
-    Each is kept as soon as it is counted; that the lab failed is not.
+    Each result is stored as soon as it is counted, unless an error of the lab prevented it.
     """
     found = {place: kept for place, one in enumerate(wanted) if (kept := one.kept(store))}
     missing = [place for place in range(len(wanted)) if place not in found]
@@ -184,13 +182,13 @@ def count_launch(one: Counting, store: Store) -> Counted:
 
 
 ROUNDING = 0.01
-"""By which share amounts may differ: of many programs some stand for all."""
+"""The share by which amounts may differ, because of many programs only a sample is counted."""
 OUTSIDE = frozenset({"fp32", "fp64"})
-"""The dtypes of dots that the tensor cores do in part or not at all."""
+"""The dtypes of dots that tensor cores only compute in part or not at all."""
 DECOMPOSED = 3
-"""Products that Triton makes of one of tf32x3 or bf16x3."""
+"""The products that Triton makes of one in tf32x3 or bf16x3."""
 MOST_POWER, MOST_SUMS = 7, 10_000
-"""How often several warps do the same at most, as a power of two; and sums that are tried."""
+"""The binary logarithm of the most warps that repeat a product, and the most sums to try."""
 EDGES = "or that the programs counted for all are at the edge of a tensor more often than others"
 LOADED = {"load", "descriptor load", "descriptor gather"}
 STORED = {"store", "descriptor store", "descriptor scatter"}
@@ -201,17 +199,17 @@ class Doubt:
     """A number of a launch that is not certain."""
 
     number: str
-    """What it counts: "FLOPs of dots", "bytes that loads ask for", ..."""
+    """What is counted: "FLOPs of dots", "bytes that loads ask for", ..."""
     counted: int
-    """As the kernel's first text has it."""
+    """The number according to the kernel's TTIR."""
     executed: int
-    """As its machine code does it."""
+    """The number according to its machine code."""
     why: str
-    """What can be the reason."""
+    """The possible reason."""
 
 
 def doubts(counts: Counts | None, executed: Executed | None) -> tuple[Doubt, ...]:
-    """Return where the two do not agree; nothing where one is missing, or a value is not known."""
+    """Return the numbers in which the two differ; none where either is missing or not exact."""
     if counts is None or executed is None or counts.unknowns or counts.not_counted:
         return ()
     return () if executed.unknowns else tuple(_doubts(counts, executed))
@@ -220,7 +218,7 @@ def doubts(counts: Counts | None, executed: Executed | None) -> tuple[Doubt, ...
 def _doubts(counts: Counts, executed: Executed) -> Iterator[Doubt]:
     yield from _products(counts, executed)
     if executed.kinds.get("bulk_copies"):
-        return  # their bytes are in no instruction
+        return  # no instruction says how many bytes these copy
     for number, operations, instructions, less in (
         (
             "bytes that loads ask for",
@@ -250,7 +248,7 @@ def _doubts(counts: Counts, executed: Executed) -> Iterator[Doubt]:
 
 
 def _products(counts: Counts, executed: Executed) -> Iterator[Doubt]:
-    """Tell where tensor instructions do other FLOPs than the dots have."""
+    """Yield a doubt where tensor instructions do other FLOPs than the dots."""
     found = [line.tensor_flops for line in executed.lines]
     products = [one for one in counts.arithmetic if one.operation == "dot"]
     if None in found or any(one.dtype in OUTSIDE for one in products):
@@ -265,7 +263,7 @@ def _products(counts: Counts, executed: Executed) -> Iterator[Doubt]:
 
 
 def _is_repeated(dots: Sequence[int], done: int) -> bool:
-    """Tell whether *done* is the sum of *dots*, each a power of two times, or so of three of it."""
+    """Tell whether *done* is a sum of *dots* that each occur 2**n or 3 * 2**n times."""
     sums = {0}
     for flops in dots:
         times = (of * 2**power for of in (1, DECOMPOSED) for power in range(MOST_POWER + 1))

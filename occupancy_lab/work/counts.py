@@ -1,6 +1,6 @@
-"""What a launch does, counted: loops, bytes asked for and touched, FLOPs, by place in the source.
+"""The counts of a launch: loops, bytes requested and touched, FLOPs, by place in the source.
 
-Every number is of the whole launch: all programs and all iterations. None is not known.
+Every number is for the whole launch: all programs and all iterations. None means not known.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 SECTOR = 32
-"""Bytes of a sector, the least that an L2 cache moves (CUDA C++ Programming Guide)."""
+"""Bytes of a sector, the smallest unit that an L2 cache moves (CUDA C++ Programming Guide)."""
 LINE = 128
-"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Amount:
-    """A count: exact where both limits are equal, else between them."""
+    """A count as a range from `low` to `high`; it is exact where the two are equal."""
 
     low: int
     high: int | None
@@ -30,45 +29,43 @@ class Amount:
 
     @classmethod
     def of(cls, number: int) -> Amount:
-        """Return a count that is known exactly."""
+        """Return an exact count."""
         return cls(number, number)
 
     @property
     def is_exact(self) -> bool:
-        """Whether it is one number."""
+        """Whether the count is known exactly."""
         return self.low == self.high
 
     @property
     def exact(self) -> int | None:
-        """The number; None where it is not known exactly."""
+        """The exact count; None where only a range is known."""
         return self.low if self.is_exact else None
 
     @property
     def most(self) -> float:
-        """The upper limit, where there is none the lower one."""
+        """The upper limit, or the lower one where no upper limit is known."""
         return float(self.low if self.high is None else self.high)
 
     @property
     def middle(self) -> float:
-        """The middle of the range; where there is no upper limit the lower one."""
+        """The arithmetic mean of the limits, or the lower one where no upper limit is known."""
         return (self.low + self.most) / 2
 
     @property
     def typical(self) -> float:
-        """What is as many times the lower limit as the upper one is it; else the lower limit."""
+        """The geometric mean of the limits, or the lower one where no upper limit is known."""
         return math.sqrt(self.low * self.most)
 
     def __add__(self, other: Amount) -> Amount:
-        """Return the sum of both."""
         high = None if self.high is None or other.high is None else self.high + other.high
         return Amount(self.low + other.low, high)
 
     def __mul__(self, factor: int) -> Amount:
-        """Return *factor* times the count."""
         return Amount(self.low * factor, None if self.high is None else self.high * factor)
 
     def scaled(self, share: float) -> Amount:
-        """Return *share* of the count, or as many times it, as the nearest whole numbers."""
+        """Return the count times *share*, with limits rounded to whole numbers."""
         high = None if self.high is None else round(self.high * share)
         return Amount(round(self.low * share), high)
 
@@ -78,24 +75,22 @@ NOTHING = Amount(0, 0)
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """Return the sum of *amounts*."""
-    some = [*amounts]
-    highs = [one.high for one in some if one.high is not None]
-    return Amount(sum(one.low for one in some), sum(highs) if len(highs) == len(some) else None)
+    return sum(amounts, NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A line of a kernel's source, and the calls of helpers through which it is reached."""
+    """A line of a kernel's source, and the calls through which the kernel reaches it."""
 
     file: str
     line: int
     column: int = 0
     called_from: tuple[Place, ...] = ()
-    """Where the helper that has the line is called, innermost call first."""
+    """The calls of the helper functions that contain the line, innermost call first."""
 
     @property
     def outermost(self) -> Place:
-        """The line of the kernel itself: that of the outermost call, or its own."""
+        """The line in the kernel itself: the outermost call, or the place where there is none."""
         return self.called_from[-1] if self.called_from else self
 
 
@@ -107,36 +102,36 @@ class Access:
     operation: str
     """load, store, atomic, or descriptor load, store, reduce, gather and scatter."""
     tensor: str | None
-    """The parameter that its addresses start from; None where it is not known or several do."""
+    """The kernel parameter that the addresses are based on; None where it is not known or where
+    there are several."""
     item_bytes: int
     reads: bool
     writes: bool
-    """An atomic operation does both."""
+    """An atomic operation both reads and writes."""
     executions: Amount
-    """How often programs execute it."""
     elements: Amount
     """Elements, masked or not."""
     active: Amount
     """Elements whose mask is true."""
     sectors: Amount
-    """Sectors that each execution touches, each counted once in an execution."""
+    """The distinct sectors that an execution touches, summed over all executions."""
     lines: Amount
-    """Cache lines, likewise."""
+    """The distinct cache lines that an execution touches, summed over all executions."""
     unique_bytes: Amount
-    """Distinct bytes that the launch touches by it."""
+    """Distinct bytes that the operation touches in the whole launch."""
 
     @property
     def bytes(self) -> Amount:
-        """Bytes asked for: those of the active elements."""
+        """The requested bytes, which are those of the active elements."""
         return self.active * self.item_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Bytes that a launch reads again after it has touched others."""
+    """Bytes that a launch reads again after it has touched other bytes."""
 
     distance: int
-    """Distinct bytes that it touches in between, of all tensors."""
+    """The reuse distance: distinct bytes of all tensors that the launch touches in between."""
     bytes: int
 
 
@@ -148,29 +143,29 @@ class Footprint:
     read: Amount
     written: Amount
     read_whole: Amount
-    """Bytes of the sectors in which lies what is read."""
+    """Bytes of the whole sectors that contain the bytes read."""
     written_whole: Amount
     again: tuple[Reuse, ...] | None = None
-    """What is read again so late that a cache may have lost it; None where that is not known."""
+    """Bytes read again so late that a cache may have lost them; None where this is not known."""
     bounds: tuple[int, int] | None = None
-    """Where the first sector touched starts and the last one ends, in bytes of the tensor; None
-    where that is not known."""
+    """The byte offsets in the tensor at which the first touched sector starts and the last one
+    ends; None where they are not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arithmetic:
-    """The floating-point operations of one operation of the source."""
+    """The floating-point operations (FLOPs) of one operation of the source."""
 
     place: Place
     operation: str
-    """dot, or Triton's name of it: addf, exp, reduce, scan ..."""
+    """dot, or Triton's name of the operation: addf, exp, reduce, scan ..."""
     dtype: str
-    """As Triton's language names it: fp16, fp32; of a dot that of what is multiplied."""
+    """Triton's name of the type: fp16, fp32. For a dot it is the type of the factors."""
     flops: Amount
-    """One of each element; 2 m n k of a dot, n - 1 of a reduction of n elements."""
+    """One for each element; 2 m n k for a dot, n - 1 for a reduction of n elements."""
     executions: Amount
     shape: tuple[int, ...] = ()
-    """m, n and k of a dot, else the shape of the result."""
+    """m, n and k for a dot, otherwise the shape of the result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,16 +174,17 @@ class Loop:
 
     place: Place
     depth: int
-    """0 of a loop that is in no other."""
+    """0 for an outermost loop."""
     entered: Amount
-    """How often programs come to it."""
+    """How often programs enter the loop."""
     trips: Amount
-    """Iterations, of all programs together."""
+    """Iterations, summed over all programs."""
     least: int | None
-    """Iterations of the program that has fewest of them, each time that it comes to the loop."""
+    """The fewest iterations of any program each time that it enters the loop."""
     most: int | None
+    """The most iterations of any program each time that it enters the loop."""
     step: int | None = None
-    """By how much its variable grows; None for a while loop."""
+    """The increment of the loop variable; None for a while loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,42 +197,39 @@ class Branch:
 
 
 VALUES_OF = "values of "
-"""How the name of an unknown begins that is in a tensor."""
-
-
+"""The prefix of the name of an unknown value that is an element of a tensor."""
 IN_TURN = "that programs get 0, 1, 2 and so on in turn"
-"""What is assumed of the result of an addition to a counter."""
+"""The assumption about the result of an atomic addition to a counter."""
 NO_WAIT = "that no program waits there"
-"""What is assumed of the condition of a loop in which programs wait for others."""
+"""The assumption about the condition of a loop in which programs wait for others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """A value that no launch line tells, and what depends on it."""
+    """A value that is not known before the launch, and what depends on it."""
 
     place: Place
     name: str
-    """What it is: "values of cu_seqlens", "the result of atomic_add", "inline assembly"."""
+    """What the value is: "values of cu_seqlens", "the result of atomic_add", "inline assembly"."""
     steers: str
-    """address, mask, loop or branch."""
+    """What depends on the value: address, mask, loop or branch."""
     assumed: str | None = None
-    """What was assumed of it; None where limits were taken."""
+    """The assumption about the value; None where counts are ranges instead."""
 
     @property
     def tensor(self) -> str | None:
-        """The tensor in which it is; None of what is in none, or in nobody knows which."""
+        """The tensor that holds the value; None where none does or where it is not known."""
         found = self.name.removeprefix(VALUES_OF)
         return None if found == self.name else found
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What a launch does."""
+    """What a launch does, according to its kernel's source."""
 
     programs: int
-    """Programs of its grid."""
     walked: int
-    """Programs that were walked: fewer stand for all in proportion."""
+    """Programs that were walked; where these are fewer than all, their counts are scaled up."""
     accesses: tuple[Access, ...] = ()
     footprints: tuple[Footprint, ...] = ()
     arithmetic: tuple[Arithmetic, ...] = ()
@@ -244,28 +237,28 @@ class Counts:
     branches: tuple[Branch, ...] = ()
     unknowns: tuple[Unknown, ...] = ()
     not_counted: Mapping[str, int] = field(default_factory=dict)
-    """Operations that nobody knows how to count, with how many of each there are."""
+    """Operations that cannot be counted, with the number of each."""
     reduced: tuple[str, ...] = ()
-    """Tensors to which a program stores what it makes of all that it goes through, such as a mean:
-    programs that go through less store other results."""
+    """Tensors to which a program stores a result of all the data that it goes through, such as a
+    mean: with less data per program the results differ."""
     reduced_lengths: tuple[int, ...] = ()
-    """Over how many elements of a tile each reduction and scan goes."""
+    """The number of elements of a tile that each reduction and scan combines."""
     stores_each_pass: bool = False
-    """Whether a loop stores what it makes of a reduction or a scan of the same pass."""
+    """Whether a loop stores the result of a reduction or a scan in the iteration that makes it."""
 
     @property
     def read_bytes(self) -> Amount:
-        """Bytes that loads and atomic operations ask for."""
+        """Bytes that loads and atomic operations request."""
         return total(one.bytes for one in self.accesses if one.reads)
 
     @property
     def written_bytes(self) -> Amount:
-        """Bytes that stores and atomic operations ask for."""
+        """Bytes that stores and atomic operations request."""
         return total(one.bytes for one in self.accesses if one.writes)
 
     @property
     def load_sectors(self) -> Amount:
-        """Sectors of 32 bytes that loads ask for."""
+        """Sectors of 32 bytes that loads request."""
         return total(one.sectors for one in self.accesses if one.reads and not one.writes)
 
     @property
@@ -275,17 +268,17 @@ class Counts:
 
     @property
     def unique_read_bytes(self) -> Amount:
-        """Distinct bytes read: what device memory has to give at the least."""
+        """Distinct bytes read: the least that device memory has to deliver."""
         return total(one.read for one in self.footprints)
 
     @property
     def flops(self) -> Amount:
-        """Floating-point operations, those of dots among them."""
+        """Floating-point operations, including those of dots."""
         return total(one.flops for one in self.arithmetic)
 
     @property
     def dot_flops(self) -> Mapping[str, Amount]:
-        """Floating-point operations of dots, by the dtype of what is multiplied."""
+        """Floating-point operations of dots, by the dtype of the factors."""
         return self._by_dtype(dots=True)
 
     @property
@@ -305,25 +298,26 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class ExecutedLine:
-    """What a launch executes of one line of the source."""
+    """The instructions that a launch executes for one line of the source."""
 
     place: Place
     instructions: Amount
-    """Of warps."""
+    """Instructions of warps."""
     kinds: Mapping[str, Amount]
-    """Those of them that `Executed.kinds` names, by kind."""
+    """The instructions by the kinds of `Executed.kinds`."""
     stall_cycles: Amount
-    """Cycles of all warps from these instructions to their next ones, as the compiler scheduled."""
+    """Cycles from these instructions to the next ones as the compiler scheduled them, summed over
+    all warps."""
     cycles: int = 0
-    """About how many cycles warps stand at them, those until results are there included
-    (`work.waits`): to set lines against each other. A range counts with its middle, a loop whose
-    trips have no limit as if each warp made 8."""
+    """About how many cycles warps spend at these instructions, including waits for results
+    (`work.waits`); only meant for comparing lines. For a range the middle counts; in a loop without
+    a known limit each warp counts 8 iterations."""
     local_bytes: Amount = NOTHING
-    """Bytes of local memory that their threads move, as by spills."""
+    """Bytes of local memory that the threads move, for example for spills."""
     tensor_flops: Amount | None = NOTHING
     """Floating-point operations of the tensor cores; None where a product's shape is not known."""
     live: int = 0
-    """Registers of a thread that hold a value still needed, at most, at these instructions."""
+    """The most live registers of a thread at any of these instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,17 +325,15 @@ class ExecutedLoop:
     """How often a loop of the machine code runs."""
 
     place: Place
-    """The line of the jump back."""
+    """The line of the backward branch."""
     depth: int
-    """0 of a loop that is in no other."""
     instructions: int
-    """In one pass, those of inner loops and of all branches among them."""
+    """Instructions in the loop's body, including all its branches and inner loops."""
     kinds: Mapping[str, int]
     """The same by kind."""
     entered: Amount
-    """How often a warp comes to it."""
+    """How often warps enter the loop."""
     trips: Amount
-    """Passes, of all warps together."""
 
 
 LOADS = frozenset({"load", "copy"})
@@ -350,7 +342,7 @@ LOADS = frozenset({"load", "copy"})
 
 @dataclass(frozen=True, slots=True)
 class GlobalAccess:
-    """What one instruction asks of global memory in a launch."""
+    """What one instruction requests from global memory in a launch."""
 
     place: Place
     instruction: int
@@ -358,95 +350,93 @@ class GlobalAccess:
     operation: str
     """load, store, atomic, or copy (from global to shared memory)."""
     tensor: str | None
-    """The parameter in whose tensor its addresses lie; None where it is not known."""
+    """The kernel parameter whose tensor is accessed; None where it is not known."""
     thread_bytes: int
-    """Bytes that a thread asks for."""
+    """Bytes that a thread requests."""
     executions: Amount
-    """Warps that execute it."""
+    """Executions by warps."""
     threads: Amount
     """Threads whose condition is true."""
     sectors: Amount
-    """Sectors of 32 bytes that warps ask for, each once an execution."""
+    """The distinct sectors of 32 bytes that a warp requests, summed over all executions."""
     lines: Amount
-    """Cache lines of 128 bytes, likewise."""
+    """The distinct cache lines of 128 bytes that a warp requests, summed over all executions."""
     passes: Amount
-    """In which the L1 cache serves them, as `asked.distinct` has them."""
+    """The passes in which the L1 cache serves the requests, as in `asked.distinct`."""
     is_known: bool
-    """Whether its addresses are: else all threads of a warp may ask for the same, or each for other
-    lines. Where they hang on numbers of memory that all threads of a warp share, it is known but
-    for how they lie in sectors."""
+    """Whether the addresses are known. Where they are not, all threads of a warp may request the
+    same line or each another one. Where the addresses depend on values from memory that all threads
+    of a warp share, only their alignment to sectors is unknown."""
     cached: float = 0.0
-    """The share of its sectors that the L1 cache has."""
+    """The share of the sectors that hit in the L1 cache."""
     merged: float = 0.0
-    """The share of its sectors that the L1 cache asks for, or stores, with those of others."""
+    """The share of the sectors that the L1 cache requests, or stores, together with others."""
     common: float = 0.0
-    """The share of its sectors, besides, that all programs ask for."""
+    """The share of the remaining sectors that all programs request."""
     distinct: float = 0.0
-    """The share of its sectors that its program asks for the first time."""
+    """The share of the sectors that the program requests for the first time."""
     shared: float = 0.0
-    """The share of its sectors that other warps of the program have asked for already."""
+    """The share of the sectors that other warps of the program have requested already."""
     places: Amount = NOTHING
-    """Of an atomic operation the addresses, each counted once a warp; as many as threads where they
-    are not known."""
+    """The distinct addresses per warp of an atomic operation, summed over all executions; where
+    they are not known, the number of threads."""
     adds_floats: bool = False
-    """Whether it is an atomic operation on floats."""
     asking: float = 1.0
-    """The share of its executions in which a thread of the program asks for anything; 1 where that
-    is not known."""
+    """The share of the executions in which any thread of the program requests something; 1 where
+    this is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedAccess:
-    """What one instruction asks of shared memory in a launch."""
+    """What one instruction requests from shared memory in a launch."""
 
     place: Place
     instruction: int
-    """Its number in the kernel's code."""
     operation: str
-    """load, store, atomic, copy (from global memory), or product, of which it is an operand."""
+    """load, store, atomic, copy (from global memory), or product, which reads its operands."""
     thread_bytes: int
-    """Bytes that a thread asks for; of a product those that a warp reads, by its threads."""
+    """Bytes that a thread requests; for a product, the bytes that a warp reads per thread."""
     executions: Amount
-    """Warps that execute it."""
     bytes: Amount
-    """Bytes that the threads whose condition is true ask for."""
+    """Bytes that the threads whose condition is true request."""
     wavefronts: Amount
-    """Passes of 32 banks of 4 bytes: as many more as threads want other words of the same bank."""
+    """Passes of 32 banks of 4 bytes, including those that bank conflicts add."""
     is_known: bool
-    """Whether its addresses and its condition are: else all threads of a warp may want the same, or
-    each another word of the same bank."""
+    """Whether the addresses and the condition are known. Where they are not, all threads of a warp
+    may access the same word, or each another word of the same bank."""
     written: Amount = NOTHING
     """Cycles in which a copy is written to shared memory: fewer than Nsight Compute's passes where
     it comes from many cache lines."""
 
 
 DISTANCES = 16
-"""How many distances stand for all, from the shortest to the longest, each for as many accesses."""
+"""The number of quantiles that stand for a distribution of reuse distances."""
 
 
 @dataclass(frozen=True, slots=True)
 class LocalReuse:
-    """What a thread touches between two touches of a place of local memory, bytes.
+    """Bytes that a thread touches between two accesses to the same place of local memory.
 
-    DISTANCES numbers each, from the nearest to the farthest (`work.local_reuse`).
+    Each distribution is given by DISTANCES quantiles, in ascending order (`program.local_reuse`).
     """
 
     loads: tuple[float, ...] = ()
-    """From the touch before to a load, of local memory and of what is loaded from global memory:
-    what the L1 cache keeps."""
+    """The distances from the previous access to a load, counting local memory and loads from global
+    memory, which are what the L1 cache keeps."""
     fetched: tuple[float, ...] = ()
-    """The same with what is stored to global memory, as the L2 cache keeps it; narrow stores too,
-    as the rest of their words is fetched."""
+    """The same for the L2 cache, which also keeps what is stored to global memory. Narrow stores
+    count as loads here, because the rest of their words is fetched."""
     stored: tuple[float, ...] = ()
-    """From a store to the next one of the same place, the farthest of the touches between."""
+    """The longest distance between accesses from a store to the next store to the same place."""
     narrow: float = 0.0
-    """The share of what is stored by fewer than 4 bytes a thread."""
+    """The share of stores that write fewer than 4 bytes per thread."""
 
     @classmethod
     def uniform(cls, frame: int) -> LocalReuse:
-        """Return it where nothing is known but the bytes of a thread's *frame*.
+        """Return the reuse where only the bytes of a thread's *frame* are known.
 
-        The distances of loads are taken to be anything up to that, and those of stores all of it.
+        The distances of loads are spread evenly up to the frame's size, and those of stores equal
+        it.
         """
         loads = tuple(frame * (one + 0.5) / DISTANCES for one in range(DISTANCES))
         return cls(loads, loads, (float(frame),) * DISTANCES)
@@ -454,65 +444,65 @@ class LocalReuse:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What changes of a program where the L1 cache has what all load, as the weights of a norm."""
+    """How a program changes where data that all programs load, as a norm's weights, hit in L1."""
 
     alone: tuple[float, ...]
-    """This and the next two are as `Program` has them."""
+    """This and the next two fields replace those of `Program`."""
     cached: float
     loaded_lines: float
     distinct_bytes: float
-    """What the program loads, each byte once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """What a program of a launch asks of its multiprocessor, in the mean of all programs."""
+    """What a program of a launch needs of its multiprocessor, as the mean over all programs."""
 
     pipes: Mapping[str, float]
     """Cycles of a multiprocessor for which the program keeps each pipe busy, as `work.pipes` names
     them."""
     alone: tuple[float, ...]
-    """Cycles that it takes with a multiprocessor to itself, where memory takes LATENCIES cycles."""
+    """Cycles that the program takes alone on a multiprocessor, at each of the memory LATENCIES."""
     rounds: float | None
-    """How many programs the busiest place for one does after the other, in times of a mean one;
-    None where all do the same, or it is not known how many run at once."""
+    """How long the busiest slot of a multiprocessor works, in units of a mean program's time; None
+    where all programs do the same, or where it is not known how many run at once."""
     code_cycles: float
-    """For which it waits until its code is there, where no cache of the multiprocessor has it."""
+    """Cycles that the program waits for its code where no cache of the multiprocessor holds it."""
     refetch_cycles: float = field(default=0.0, kw_only=True)
-    """How many of `alone` it waits for code that the instruction caches have lost."""
+    """The part of `alone` that is spent on waiting for code that the instruction caches evicted."""
     memory_code_cycles: float = field(default=0.0, kw_only=True)
-    """How many longer it waits where the L2 cache does not have that code either."""
+    """Additional cycles that the program waits where the L2 cache misses that code too."""
     local_loaded: float = field(default=0.0, kw_only=True)
     """Bytes that its warps load from local memory."""
     local_stored: float = field(default=0.0, kw_only=True)
     local_reuse: LocalReuse = field(default_factory=LocalReuse, kw_only=True)
     local_waits: float = 0.0
-    """How many cycles longer it takes for each that a load from local memory takes longer."""
+    """By how many cycles the program slows down per cycle of latency of local memory."""
     cached: float = 0.0
-    """The share of the sectors that it loads, each once for all warps, which the L1 cache has."""
+    """The L1 hit rate of the sectors that it loads, where a sector counts once for all warps."""
     transferred: tuple[float, ...] = (0.0, 0.0)
-    """The share of the time for its loads to come, 128 bytes in TRANSFERS cycles, for which it
-    waits: the rest passes while it computes."""
+    """The share of the transfer time of its loads, at TRANSFERS cycles for 128 bytes, that the
+    program waits for; the rest overlaps with other instructions."""
     loaded_lines: float = 0.0
-    """Lines of 128 bytes that its warps ask the L2 cache for, each once an instruction: those of
-    what is loaded or copied that the L1 cache does not have. Of addresses that are not known they
-    are the fewest that there can be."""
+    """Lines of 128 bytes that the loads and copies of its warps request from the L2 cache because
+    they miss in the L1 cache, each counted once per instruction. Where addresses are not known, the
+    fewest possible lines count."""
     stored_lines: float = 0.0
-    """The same of what is stored, and of atomic operations."""
+    """The same for stores and atomic operations."""
     waits: float = 0.0
-    """How often it waits for other programs."""
+    """How often the program waits for other programs."""
     common: Common | None = None
-    """None where all programs load no same bytes, or what they do empties the L1 cache."""
+    """None where no bytes are loaded by all programs, or where the programs empty the L1 cache."""
 
     @property
     def has_local(self) -> bool:
-        """Whether it moves anything to or from local memory as a rule."""
+        """Whether the program usually moves anything to or from local memory."""
         return bool(self.local_loaded or self.local_stored)
 
     def with_common(self, asked: float, waited: float) -> Program:
-        """Return it where the L1 cache has a share of what all programs load.
+        """Return the program where a share of what all programs load hits in the L1 cache.
 
-        *asked* is the share of what is asked for, and *waited* that of what is waited for.
+        *asked* is the share of the requests that hit, and *waited* the share of the waits that are
+        saved.
         """
         common = self.common
         if common is None:
@@ -527,34 +517,35 @@ class Program:
 
 
 TRANSFERS = (2.0, 8.0)
-"""Cycles for 128 bytes in `Program.transferred`: what a multiprocessor's port to the L2 cache and
-its part of device memory take, of an H100 all of whose multiprocessors load."""
+"""Cycles for 128 bytes in `Program.transferred`: those of a multiprocessor's port to the L2 cache,
+and those of its share of device memory on an H100 on which all multiprocessors load."""
 CACHED_CYCLES = 40.0
-"""Until what the L1 cache has is there, as local memory is in `Program.alone`."""
+"""The latency of an L1 hit, which local memory has in `Program.alone`."""
 LATENCIES = (300.0, 600.0, 1000.0, 1500.0, 2100.0)
-"""Cycles that memory takes in `Program.alone`, from an idle L2 cache to a busy device memory. With
-the last two, loops whose copies run two passes ahead are told from those with three: of 30 tunes
-of flash-linear-attention on an H200 the first choice loses 0.4% in place of 3%."""
+"""The memory latencies of `Program.alone` in cycles, from an idle L2 cache to busy device memory.
+The last two tell loops that prefetch two iterations ahead from those that prefetch three: in 30
+tunings of flash-linear-attention on an H200 the first choice is then 0.4% slower than the best
+configuration, instead of 3%."""
 
 
 @dataclass(frozen=True, slots=True)
 class Executed:
-    """What the machine code of a launch executes; every number is of the whole launch."""
+    """What the machine code of a launch executes; every number is for the whole launch."""
 
     programs: int
     followed: int
-    """Programs whose way was followed: fewer stand for all in proportion."""
+    """Programs whose path was followed; where these are fewer than all, counts are scaled up."""
     instructions: Amount
-    """Instructions of warps, those whose condition is false among them."""
+    """Instructions of warps, including those whose condition is false."""
     kinds: Mapping[str, Amount]
     """The same by the counters of Resources, and bulk_copies."""
     lines: tuple[ExecutedLine, ...]
-    """Lines of the source, those with most instructions first."""
+    """Lines of the source, sorted by instructions in descending order."""
     loops: tuple[ExecutedLoop, ...]
     accesses: tuple[GlobalAccess, ...]
     shared: tuple[SharedAccess, ...] = ()
     program: Program | None = None
-    """What a program asks of its multiprocessor; None where that is not known."""
+    """What a program needs of its multiprocessor; None where it is not known."""
     unknowns: tuple[Unknown, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
@@ -563,24 +554,24 @@ class Executed:
 
     @property
     def fullest(self) -> ExecutedLine | None:
-        """The line at which most registers are live, of several the one that takes longest.
+        """The line with the most live registers, or the slowest of several such lines.
 
-        None where that is not known.
+        None where no line is known.
         """
         found = max(self.lines, key=lambda one: (one.live, one.cycles), default=None)
         return None if found is None or not found.live or not found.place.file else found
 
     @property
     def load_sectors(self) -> Amount:
-        """Sectors that loads and copies to shared memory ask for.
+        """Sectors that loads and copies to shared memory request.
 
-        As Nsight Compute's l1tex__t_sectors_pipe_lsu_mem_global_op_ld.
+        This is Nsight Compute's l1tex__t_sectors_pipe_lsu_mem_global_op_ld.
         """
         return self._sectors("load", "copy")
 
     @property
     def store_sectors(self) -> Amount:
-        """Sectors that stores ask for, atomic operations not among them: likewise, _op_st."""
+        """Sectors that stores, but not atomic operations, request: Nsight Compute's _op_st."""
         return self._sectors("store")
 
     @property

@@ -1,6 +1,6 @@
-"""What an operation of TTIR makes of numbers, masks and pointers that are known.
+"""What TTIR operations compute of known numbers, masks and pointers.
 
-What comes from memory is unknown, unless the values of its tensor are given.
+Values from memory are unknown, unless the contents of their tensor are given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """An address, or a tile of them: a parameter of the kernel and bytes from there."""
+    """An address or a tile of addresses: a kernel parameter and offsets in bytes."""
 
     tensor: str | None
     offset: Number
@@ -38,20 +38,20 @@ class Block:
     base: Pointer
     shape: tuple[Number, ...]
     strides: tuple[Number, ...]
-    """Of elements."""
+    """Strides in elements."""
     offsets: tuple[Number, ...] = ()
-    """Where a block pointer points; a descriptor has none."""
+    """The position of a block pointer; a descriptor has none."""
 
 
 Made = Known | Pointer | Block
 EITHER = " or "
-"""Stands between the names of tensors where a pointer is into one of them."""
+"""Joins the names of tensors where a pointer is into one of several."""
 APART = 1 << 40
-"""Bytes from one of them to the next: they are counted as if they were one tensor."""
+"""The distance of such tensors in bytes: they are counted as if they were one tensor."""
 
 
 def numbers_of(value: Made) -> tuple[Known, ...]:
-    """Return what of *value* an operation or an iteration may change."""
+    """Return the parts of *value* that an operation or an iteration may change."""
     if isinstance(value, Pointer):
         return (value.offset,)
     if isinstance(value, Block):
@@ -60,7 +60,7 @@ def numbers_of(value: Made) -> tuple[Known, ...]:
 
 
 def with_numbers(value: Made, parts: Sequence[Any]) -> Made:
-    """Return *value* with other numbers, as `numbers_of` lists them."""
+    """Return *value* with the parts of `numbers_of` replaced."""
     if isinstance(value, Pointer):
         return replace(value, offset=parts[0])
     if isinstance(value, Block):
@@ -70,7 +70,7 @@ def with_numbers(value: Made, parts: Sequence[Any]) -> Made:
 
 
 class Evaluator:
-    """Evaluates operations, of which the operands are known."""
+    """Evaluates operations whose operands are known."""
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -88,28 +88,28 @@ class Evaluator:
         self.assumed: dict[Root, Assumption] = {}
 
     def results(self, operation: Operation, operands: Sequence[Made]) -> list[Made]:
-        """Return what *operation* makes of *operands*, a value for each of its results."""
+        """Return the values of the results of *operation* for *operands*."""
         if operation.name == "tt.split":
             return [self._part(operands[0], place) for place in range(2)]
         others = range(1, len(operation.results))
         rest = [self.unknown(operation, operands, place) for place in others]
         return [self._result(operation, operands), *rest]
 
-    def _result(  # noqa: PLR0911 - a line for each kind
+    def _result(  # noqa: PLR0911 - a return for each kind
         self, operation: Operation, operands: Sequence[Made]
     ) -> Made:
         kind = operation.results[0].type
         name = operation.name
         if function := POINTERS.get(name):
             return function(self, operation, operands)
-        if any(not isinstance(one, Number | Mask) for one in operands):
-            if name in {"arith.select", "tt.bitcast"}:
-                return self._pointed(operation, operands)
-            if function := SHAPES.get(name):
-                return self._reshaped(function(self, operation), operands[0], kind)
-            return self.unknown(operation, operands)
         if function := SHAPES.get(name):
             return self._reshaped(function(self, operation), operands[0], kind)
+        if any(not isinstance(one, Number | Mask) for one in operands):
+            if name == "tt.bitcast":
+                return operands[0]
+            if name == "arith.select" and isinstance(operands[0], Mask):
+                return self.chosen(operands[0], operands[1], operands[2], operation.results[0])
+            return self.unknown(operation, operands)
         function = OPERATIONS.get(name)
         if kind.is_float or any(one.type.is_float for one in operation.operands):
             return self._floating(operation, operands)  # type: ignore[arg-type] # checked above
@@ -142,7 +142,7 @@ class Evaluator:
     def unknown(
         self, operation: Operation, operands: Sequence[Made] = (), index: int = 0, name: str = ""
     ) -> Made:
-        """Return a value of which nothing is known but what it is made of."""
+        """Return an unknown value, which depends on the operands."""
         result = operation.results[index]
         flat = [one for each in operands for one in numbers_of(each)]
         roots: list[Root] = []
@@ -167,7 +167,7 @@ class Evaluator:
         return Number(hidden=hidden, shape=kind.shape)
 
     def argument(self, name: str, kind: Type, given: Any) -> Made:
-        """Return a parameter of the kernel: a number, a tensor or a descriptor."""
+        """Return a kernel parameter: a number, a tensor or a descriptor."""
         base = Pointer(name, tiles.number(0))
         if kind.element == "ptr":
             return base
@@ -184,13 +184,13 @@ class Evaluator:
         return tilewise.wrapped(tiles.number(given), kind.bits, self.dimensions)
 
     def add(self, one: Known, other: Known) -> Number:
-        """Return the sum of two numbers of any widths."""
+        """Return the sum of two numbers, either of which may be a mask."""
         if not isinstance(one, Number) or not isinstance(other, Number):
             one, other = (tilewise.as_number(x, x.shape, self.dimensions) for x in (one, other))
         return tiles.add(one, other, one.shape or other.shape)
 
     def loaded(self, operation: Operation, pointer: Made, mask: Mask | None, other: Made) -> Made:
-        """Return what a load gives: known where its tensor's values are."""
+        """Return what a load gives, which is known where the contents of its tensor are."""
         if not isinstance(pointer, Pointer):
             return self.unknown(operation, [pointer])
         kind = operation.results[0].type
@@ -235,9 +235,9 @@ class Evaluator:
         item: int,
         checked: Any,
     ) -> tuple[Pointer, Mask]:
-        """Return the addresses of a block's elements, and which of them lie inside of the tensor.
+        """Return the addresses of a block's elements, and the mask of those inside the tensor.
 
-        *checked* are the dimensions along which that is asked.
+        Bounds are checked along the dimensions *checked*.
         """
         rank = len(shape)
         if max(shape, default=0) > tiles.MOST_CELLS:
@@ -286,7 +286,7 @@ class Evaluator:
         return with_numbers(one, [self._choose(condition, *pair, key) for pair in pairs])
 
     def _one_of(self, condition: Mask, one: Pointer, other: Pointer, key: object) -> Pointer:
-        """Return a pointer into one of two tensors, which are as one where it is known which."""
+        """Return a pointer into either of two tensors, joined as one if the choice is known."""
         names = [x.tensor.split(EITHER) for x in (one, other) if x.tensor is not None]
         if len(names) < 2 or {*names[0]} & {*names[1]}:  # noqa: PLR2004 - both
             return self._unknown_tensor([one.offset, other.offset], key)
@@ -319,14 +319,6 @@ class Evaluator:
         found = tilewise.chosen(condition, left, right, shape, self.dimensions)
         return replace(found, hidden=one.hidden)
 
-    def _pointed(self, operation: Operation, operands: Sequence[Made]) -> Made:
-        if operation.name == "tt.bitcast":
-            return operands[0]
-        condition, one, other = operands
-        if not isinstance(condition, Mask):
-            return self.unknown(operation, operands)
-        return self.chosen(condition, one, other, operation.results[0])
-
     def _part(self, value: Made, place: int) -> Made:
         def change(table: Any) -> Any:
             return table[..., place if table.shape[-1] > 1 else 0]
@@ -337,7 +329,7 @@ class Evaluator:
         return with_numbers(value, [self.settled(found)])
 
     def settled(self, value: Known) -> Known:
-        """Return *value* with tables that are the same for all elements made outer arrays."""
+        """Return *value* with tables that are equal for all elements turned into outer arrays."""
         shape = value.shape
         if isinstance(value, Mask):
             made = replace(value, tiles=())
@@ -358,7 +350,7 @@ class Evaluator:
 
 
 def name_of(operation: Operation) -> str:
-    """Return what is called that an operation makes, where nobody knows it."""
+    """Return the name of an operation's unknown result."""
     if operation.name == "tt.elementwise_inline_asm":
         return "inline assembly"
     if not operation.results:
@@ -419,4 +411,4 @@ POINTERS: dict[str, Callable[..., Made]] = {
     "tt.load": _load,
 }
 ELEMENTWISE = frozenset({*OPERATIONS, *POINTERS, *SHAPES} - {"tt.reduce", "tt.scan", "tt.load"})
-"""Each element of the result is made of the same elements of the operands."""
+"""Operations whose result depends, element by element, on the same elements of the operands."""

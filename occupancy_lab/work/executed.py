@@ -23,14 +23,14 @@ from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.live import live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
-from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES
+from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK
 from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.waits import waits
-from occupancy_lab.work.warps import WARP, Visits, Warps
+from occupancy_lab.work.warps import Visits, Warps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from occupancy_lab.work.threads import Launched
 
 NEVER = 15
-"""The guard of what is never executed: !PT."""
+"""The guard of instructions that are never executed: !PT."""
 OPERATIONS = {
     **dict.fromkeys(LOADS, "load"),
     **dict.fromkeys(ATOMICS, "atomic"),
@@ -68,19 +68,18 @@ def execute(
     values: Mapping[str, Sequence[int]] | None = None,
     resident: int | None = None,
 ) -> Executed:
-    """Return what a launch executes of its binary.
+    """Return what a launch executes according to its binary.
 
-    *arguments* are the launch's by the names of the kernel's parameters; *values* has what is in
-    tensors of whole numbers, as far as it is known; *resident* programs run at once, None where
-    that is not known. A condition that hangs on other values of memory is named in `unknowns`, and
-    what hangs on it is a range. What a program asks of its multiprocessor (`program`), or each CTA
-    of a cluster, is known of binaries for NVIDIA's GPUs alone.
+    *arguments* maps parameter names to values. *values* has the known contents of integer tensors.
+    *resident* programs run at once; None where this is not known. A condition that depends on other
+    values from memory is listed in `unknowns`, and counts that depend on it are ranges. `program`,
+    the needs of a program or of each CTA of a cluster, is only known for NVIDIA's GPUs.
 
     Raises:
-        BinaryError: there is no binary, it is damaged, or it jumps in a way that is not known.
+        BinaryError: there is no binary, it is damaged, or it has an unknown kind of jump.
     """
     if texts.amdgcn is not None:
-        return GcnRun.of(texts, texts.amdgcn, arguments, grid, values or {}).executed()
+        return GcnRun(texts, texts.amdgcn, arguments, grid, values or {}).executed()
     if texts.cubin is None:
         unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
     return SassRun(texts, texts.cubin, arguments, grid, values or {}).with_program(resident)
@@ -126,7 +125,7 @@ class SassRun(Run):
         self._serving: list[Serving] = []
 
     def with_program(self, resident: int | None) -> Executed:
-        """Return what it executes where *resident* programs run at once."""
+        """Return what the launch executes, with the `program` for *resident* programs at once."""
         found = self.executed()
         served = [one.means() for one in self._serving]
         shared = tuple(
@@ -151,28 +150,28 @@ class SassRun(Run):
     def warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
     ) -> Warps:
-        """Return what follows the warps of the programs that are *launched*."""
+        """Return what follows the warps of the *launched* programs."""
         return Warps(self.code, needed, launched, visits, assume=assume)
 
     def needed(self, *, addresses: bool) -> Slice:
-        """Return what of the code is to be computed, for the *addresses* of accesses too."""
+        """Return the instructions to compute: for branches, and for *addresses* if wanted."""
         return accesses_of(self.code) if addresses else slice_of(self.code, frozenset())
 
     def axes_read(self, needed: Slice) -> Collection[int]:
-        """Return the axes of the grid in which a program's place decides what is *needed*.
+        """Return the axes of the grid along which the *needed* values differ between programs.
 
-        All where a program takes a number from a counter.
+        These are all axes where a program takes a number from a counter.
         """
         words = [self.code.words[one] for numbers in needed.needed.values() for one in numbers]
         if any(word & 0x1FF in ATOMICS for word in words):
             return super().axes_read(needed)
         asked = {word >> 72 & 255 for word in words if word & 0x1FF in operations.READS_SPECIAL}
-        if SPECIAL_RANK in asked:  # CTAs of a cluster are side by side along the first axis
+        if SPECIAL_RANK in asked:  # the CTAs of a cluster are adjacent along the first axis
             asked.add(SPECIAL_PROGRAM[0])
         return [axis for axis, number in enumerate(SPECIAL_PROGRAM) if number in asked]
 
     def access_of(self, number: int) -> tuple[str, int] | None:
-        """Return what an instruction does to global memory, and the bytes of a thread, if any."""
+        """Return the kind of an access to global memory and its bytes per thread; else None."""
         word = self.code.words[number]
         opcode = word & 0x1FF
         if opcode not in ACCESSES:
@@ -185,7 +184,7 @@ class SassRun(Run):
         return self.code.words[number] & 0x1FF in {operations.ATOMG_FLOAT, operations.REDG}
 
     def visiting(self, programs: int) -> tuple[Asking, Visits]:
-        """Return who is told of the accesses of so many programs, to shared memory too."""
+        """Return what records the accesses of *programs* programs, including to shared memory."""
         asking, visits = super().visiting(programs)
         serving = Serving(programs, self.threads, self.code.decoder)
         self._serving.append(serving)
@@ -204,7 +203,7 @@ class SassRun(Run):
         )
 
     def _is_shared(self, word: int) -> bool:
-        """Tell whether an instruction asks for shared memory, and ever does."""
+        """Tell whether an instruction accesses shared memory and is ever executed."""
         opcode = word & 0x1FF
         return opcode in ASKING_SHARED and word >> 12 & 15 != NEVER
 

@@ -35,15 +35,16 @@ if TYPE_CHECKING:
 PRODUCT = re.compile(
     r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)(?:_(\d+)b(?=_)|[a-z]+\d+(?:_1k)?$)?"
 )
-"""A product of matrices: rows, columns, depth, and how many of them one instruction does."""
+"""A product of matrices: rows, columns, depth, and the number of products per instruction."""
 ANY_PRODUCT = re.compile(r"v_s?mf(?:ma|mac)_")
 ALONE = frozenset(
     {"32x32x2f32", "16x16x4f32", "32x32x8f16", "16x16x16f16", "32x32x4bf16", "16x16x8bf16"}
     | {"32x32x8bf16_1k", "16x16x16bf16_1k", "32x32x8i8", "16x16x16i8", "16x16x4f64"}
 )
-"""What is one product by the names of CDNA 1 and 2; the others there are several small ones."""
+"""Names of CDNA 1 and 2 for a single product; the other names there stand for several small
+ones."""
 DESCRIBED = ("user_sgpr_count", *(f"system_sgpr_workgroup_id_{axis}" for axis in "xyz"))
-"""What a kernel's descriptor says of the scalar registers with which programs begin."""
+"""The fields of a kernel's descriptor that say how its scalar registers are initialized."""
 
 
 class GcnRun(Run):
@@ -51,41 +52,14 @@ class GcnRun(Run):
 
     most_blocks = 20_000
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+    def __init__(
         self,
-        code: GcnCode,
-        passed: Passed,
-        grid: Sequence[int],
-        threads: int,
-        users: int,
-        axes: Sequence[int],
-        architecture: HipArchitecture,
-    ) -> None:
-        """Take a kernel's code, its arguments and its launch.
-
-        The first scalar registers, so many *users*, are set by the runtime; behind them are the
-        numbers of the program along those *axes* of the grid that are not 0.
-        """
-        self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
-        kinds = [kind_of(one.text) for one in code.instructions]
-        places = [one.place for one in code.instructions]
-        super().__init__(code, passed, places, kinds, grid, threads)
-        self.users, self.axes, self.architecture = users, axes, architecture
-
-    @classmethod
-    def of(
-        cls,
         texts: Texts,
         assembly: str,
         arguments: Mapping[str, Plain],
         grid: Sequence[int],
         values: Mapping[str, Sequence[int]],
-    ) -> GcnRun:
-        """Return the launch of a kernel on a *grid*, as `executed.execute` takes it.
-
-        Raises:
-            BinaryError: as `execute`.
-        """
+    ) -> None:
         if int(kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
             unreadable(
                 f"The instructions that {texts.name} executes are not counted: waves of 32 lanes"
@@ -95,28 +69,32 @@ class GcnRun(Run):
         architecture = architecture_of(assembly)
         if None in numbers or architecture is None:
             unreadable(f"The amdgcn does not say how programs of {texts.name!r} begin, or where.")
-        users, *axes = (one or 0 for one in numbers)
+        self.users, *self.axes = (one or 0 for one in numbers)
+        self.architecture = architecture
         threads = texts.num_warps * LANES
         names = parameters_of(texts.ttir, texts.name)
         whole = (*grid, 1, 1)[:3]
         passed = Passed.of_amdgcn(assembly, texts.name, names, arguments, values, whole, threads)
         code = read_gcn(assembly, texts.name)
-        return cls(code, passed, whole, threads, users, axes, architecture)
+        self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
+        kinds = [kind_of(one.text) for one in code.instructions]
+        places = [one.place for one in code.instructions]
+        super().__init__(code, passed, places, kinds, whole, threads)
 
     def warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
     ) -> Warps:
-        """Return what follows the waves of the programs that are *launched*."""
+        """Return what follows the waves of the *launched* programs."""
         waves = Waves(self.code, needed, launched, visits, assume=assume)
         waves.begin(self.users, self.axes)
         return waves
 
     def needed(self, *, addresses: bool) -> Slice:
-        """Return what of the code is to be computed, for the *addresses* of accesses too."""
+        """Return the instructions to compute: for branches, and for *addresses* if wanted."""
         return slice_of(self.code, self.code.accesses if addresses else ())
 
     def access_of(self, number: int) -> tuple[str, int] | None:
-        """Return what an instruction does to global memory, and the bytes of a lane, if any."""
+        """Return the kind of an access to global memory and its bytes per lane; else None."""
         code: GcnCode = self.code
         return code.accesses.get(number)
 
@@ -137,10 +115,10 @@ class GcnRun(Run):
 
 
 def wave_flops(one: Instruction) -> int | None:
-    """Return the floating-point operations that a wave does by a product of matrices.
+    """Return the floating-point operations of a wave by a product of matrices.
 
-    None of one whose size its name does not say: sparse ones, and those of several small matrices
-    by the names that LLVM has for them up to CDNA 2. 0 of all else.
+    None where the name does not give the size: for sparse products, and for several small ones as
+    LLVM names them up to CDNA 2. 0 for other instructions.
     """
     found = PRODUCT.match(one.name)
     if found is None:
@@ -152,25 +130,25 @@ def wave_flops(one: Instruction) -> int | None:
 
 ISSUE_CYCLES, SLEEP_CYCLES = 4, 64
 QUARTER = 4
-"""How many times as long as others take those instructions of which a cycle has a quarter."""
+"""How many times as long quarter-rate instructions take."""
 SLOW = re.compile(r"v_(?:s_)?(?:exp|log|rcp|rsq|sqrt|sin|cos|mul_lo_u32|mul_hi_|mad_[ui]64)")
-"""What a SIMD computes at a quarter of its rate (LLVM's scheduling model, SISchedule.td)."""
+"""Instructions that a SIMD executes at a quarter of its rate (LLVM's SISchedule.td)."""
 LDS_CYCLES = 69
-"""Until LDS has been read, of a gfx950. Scalar loads, most of which find the kernel's arguments in
-their cache, are taken to need as long."""
+"""The latency of LDS on a gfx950. Scalar loads, most of which find the kernel's arguments in their
+cache, are assumed to have it too."""
 COUNTED = (
     (re.compile(r"(?:global|buffer|scratch|flat)_(?:load|store|atomic)"), "vm", MEMORY_CYCLES),
     (re.compile(r"ds_|s_load|s_buffer_load|s_memtime"), "lgkm", LDS_CYCLES),
 )
-"""What each counter of a wave counts, in the order in which it is done, and for how long."""
+"""What each counter of a wave counts, which completes in order, and the latencies."""
 WAITED = re.compile(r"(vm|lgkm)cnt\((\d+)\)")
 MULTIPLY_ADDS, WHOLE_MULTIPLY_ADDS = 1024, 128
-"""Of 16 bits a cycle and CU where the architecture's are not known: an MI300X's; and of FP32 and
-FP64, an MI100's, MI250X's and MI300X's (data sheets)."""
+"""Multiply-adds per cycle and CU: of 16 bits where the architecture's rate is not known (an
+MI300X's), and of FP32 and FP64 (an MI100's, MI250X's and MI300X's, from data sheets)."""
 
 
 def issue_cycles(one: Instruction) -> int:
-    """Return the cycles from an instruction to the next one of its wave, where nothing waits."""
+    """Return the cycles from an instruction to the wave's next one, without waits."""
     if one.name in {"s_nop", "s_sleep"}:
         times = int(one.operands[0], 0)
         return ISSUE_CYCLES * (times + 1) if one.name == "s_nop" else SLEEP_CYCLES * times
@@ -178,7 +156,7 @@ def issue_cycles(one: Instruction) -> int:
 
 
 def product_cycles(name: str, flops: int, architecture: HipArchitecture) -> float:
-    """Return the cycles for which a product of so many *flops* keeps the matrix core of a SIMD."""
+    """Return the cycles for which a product of *flops* keeps the matrix core of a SIMD busy."""
     rate = float(architecture.tensor_multiply_adds or MULTIPLY_ADDS)
     if name.endswith("xf32"):
         rate /= 2
@@ -190,9 +168,9 @@ def product_cycles(name: str, flops: int, architecture: HipArchitecture) -> floa
 
 
 class GcnWaits(Waits):
-    """The waves of a program, those of a SIMD all at the same."""
+    """The waves of a program; the waves on a SIMD are assumed to be at the same instruction."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a launch
         self,
         code: GcnCode,
         stalls: Sequence[int],
@@ -201,7 +179,7 @@ class GcnWaits(Waits):
         flops: Sequence[int | None],
         architecture: HipArchitecture,
     ) -> None:
-        """Take the *flops* of the products besides, by instruction; *waves* are a program's."""
+        """Take what `Waits` takes, the *waves* of a program and the *flops* of each instruction."""
         super().__init__(code, stalls, executions, max(waves / architecture.simds, 1.0))
         self._products = {
             number: product_cycles(one.name, each, architecture)
@@ -221,23 +199,23 @@ class GcnWaits(Waits):
         }
 
     def reset(self) -> None:
-        """Forget what was begun."""
+        """Forget pending accesses and products."""
         self._counters = {"vm": Groups(), "lgkm": Groups()}
         self._free = 0.0
 
     def matters(self, number: int) -> bool:
-        """Tell whether it is a wait, an access or a product."""
+        """Tell whether an instruction is a wait, an access or a product."""
         return any(number in one for one in (self._waiting, self._counted, self._products))
 
     def ready(self, number: int) -> float:
-        """Return when accesses enough are done, or the matrix core is free."""
+        """Return when enough accesses have completed, or when the matrix core is free."""
         if number in self._products:
             return self._free
         waiting = self._waiting.get(number, ())
         return max((self._counters[one].until(left) for one, left in waiting), default=0.0)
 
     def begin(self, number: int) -> None:
-        """Begin an access, or a product."""
+        """Begin an access or a product."""
         if number in self._products:
             self._free = self.now + self.parts * self._products[number]
         elif number in self._counted:

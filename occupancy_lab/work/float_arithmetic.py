@@ -1,7 +1,7 @@
-"""What SASS instructions make of 32-bit floating-point numbers, as `arithmetic` does of whole ones.
+"""What SASS instructions compute of FP32 numbers, as `arithmetic` does for integers.
 
-Addresses may hang on them, as those of an image that is resized, and whole numbers are divided by
-reciprocals. Encodings by the text of nvdisasm (CUDA 12.8) of each form that ptxas writes for sm_90.
+Addresses can depend on them, as in resizing an image, and integers are divided with reciprocals.
+The encodings are from nvdisasm (CUDA 12.8) for each form that ptxas writes for sm_90.
 """
 
 from __future__ import annotations
@@ -26,16 +26,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 NEGATED, ABSOLUTE = 72, 73
-"""Of the first source; of what is in bits 32 on they are bits 63 and 62, unless it is a number."""
+"""Bits of the first source; those of a source in bits 32 on are 63 and 62, unless it is
+immediate."""
 THIRD_NEGATED = 75
-"""Of an FFMA."""
+"""A bit of FFMA."""
 MODE_BIT, FLUSH_BIT, NAN_BIT = 78, 80, 81
-"""Where the two bits of a rounding are, what makes 0 of the least numbers, which changes no
-address, and what makes NaN of a maximum with one."""
+"""Bits: the two of a rounding mode; flushing of denormals, which changes no address; and whether a
+maximum with NaN is NaN."""
 SINGLE = 2
-"""The 32-bit type, in bits 75 and 84 of a conversion."""
+"""The code of the 32-bit type in bits 75 and 84 of a conversion."""
 UNSCALED = 4
-"""What an FMUL scales its product by."""
+"""The code of an FMUL that does not scale its product."""
 FUNCTIONS: dict[int, Callable[[Array], Array]] = {
     0: lambda x: np.cos(x * np.float32(2 * np.pi)),
     1: lambda x: np.sin(x * np.float32(2 * np.pi)),
@@ -45,8 +46,7 @@ FUNCTIONS: dict[int, Callable[[Array], Array]] = {
     5: lambda x: np.float32(1) / np.sqrt(x),
     8: np.sqrt,
 }
-"""By the number of a MUFU what it computes: COS and SIN of parts of a turn, EX2, LG2, RCP, RSQ and
-SQRT."""
+"""The function of each MUFU code: COS and SIN of turns, EX2, LG2, RCP, RSQ and SQRT."""
 
 
 def _first(word: int, value: Array) -> Array:
@@ -56,7 +56,7 @@ def _first(word: int, value: Array) -> Array:
 
 
 def _other(word: int, value: Array) -> Array:
-    """Return the source whose place is in bits 32 on."""
+    """Return the source in bits 32 on."""
     found = value.view(np.float32)
     if word >> 9 & 7 in NUMBERED:
         return found
@@ -65,7 +65,7 @@ def _other(word: int, value: Array) -> Array:
 
 
 def _is_plain(word: int, *besides: int) -> bool:
-    """Tell whether of the modifiers in bits 72 to 83 none is set but *besides* and FTZ."""
+    """Tell whether no modifiers in bits 72 to 83 are set other than *besides* and FTZ."""
     known = sum(1 << place for place in (FLUSH_BIT, *besides))
     return not word & 0xFFF << 72 & ~known
 
@@ -79,7 +79,7 @@ def fadd(word: int, values: Sequence[Array]) -> Results:
 
 
 def fmul(word: int, values: Sequence[Array]) -> Results:
-    """Return a * b, of which nothing is scaled or limited."""
+    """Return a * b; unknown where the product is scaled or saturated."""
     if not _is_plain(word, NEGATED, ABSOLUTE) or word >> 84 & 7 != UNSCALED:
         return [None]
     with np.errstate(all="ignore"):
@@ -101,7 +101,7 @@ def ffma(word: int, values: Sequence[Array]) -> Results:
 
 
 def fminmax(word: int, values: Sequence[Array]) -> Results:
-    """Return the lesser of a and b where the predicate holds, else the greater."""
+    """Return the minimum of a and b where the predicate holds, else the maximum."""
     if not _is_plain(word, NEGATED, ABSOLUTE, NAN_BIT):
         return [None]
     first, second = _first(word, values[0]), _other(word, values[1])
@@ -119,7 +119,7 @@ def fselect(word: int, values: Sequence[Array]) -> Results:
 
 
 def fsetp(word: int, values: Sequence[Array]) -> Results:
-    """Return whether a and b compare so, combined with another predicate."""
+    """Return the comparison of a and b, combined with another predicate."""
     first, second = _first(word, values[0]), _other(word, values[1])
     how = word >> 76 & 15
     unordered = np.isnan(first) | np.isnan(second)
@@ -133,12 +133,12 @@ def fsetp(word: int, values: Sequence[Array]) -> Results:
 
 
 def _is_of_singles(word: int) -> bool:
-    """Tell whether both sides of a conversion have 32 bits."""
+    """Tell whether both types of a conversion have 32 bits."""
     return word >> 75 & 3 == word >> 84 & 3 == SINGLE
 
 
 def fround(word: int, values: Sequence[Array]) -> Results:
-    """Return a whole number near b, rounded as is asked."""
+    """Return b rounded to an integer by the instruction's mode."""
     if not _is_of_singles(word):
         return [None]
     return [_whole(word, values[0]).astype(np.float32).view(np.uint32)]
@@ -150,7 +150,7 @@ def _whole(word: int, value: Array) -> Array:
 
 
 def i2f(word: int, values: Sequence[Array]) -> Results:
-    """Return a whole number as one of 32-bit floating point, rounded as is asked."""
+    """Return an integer as an FP32 number, rounded by the instruction's mode."""
     if not _is_of_singles(word):
         return [None]
     value = signed(values[0]) if bit(word, 74) else values[0]
@@ -158,7 +158,7 @@ def i2f(word: int, values: Sequence[Array]) -> Results:
 
 
 def rounded(exact: Array, how: int) -> Array:
-    """Return the nearest 32-bit number; or that below (1), above (2), or towards zero (3)."""
+    """Return the nearest FP32 number, or that below (1), above (2), or towards zero (3)."""
     near = exact.astype(np.float32)
     if how == 0:
         return near
@@ -168,7 +168,7 @@ def rounded(exact: Array, how: int) -> Array:
 
 
 def f2i(word: int, values: Sequence[Array]) -> Results:
-    """Return a number of 32-bit floating point as a whole one, rounded as is asked."""
+    """Return an FP32 number as an integer, rounded by the instruction's mode."""
     if not _is_of_singles(word):
         return [None]
     exact = np.nan_to_num(_whole(word, values[0]).astype(np.float64))
@@ -177,9 +177,9 @@ def f2i(word: int, values: Sequence[Array]) -> Results:
 
 
 def mufu(word: int, values: Sequence[Array]) -> Results:
-    """Return a special function, of which the reciprocal divides whole numbers.
+    """Return a special function; its reciprocal is used for dividing integers.
 
-    A GPU's own differs in the last bit. Sines and cosines are of parts of a turn.
+    A GPU's result differs in the last bit. Sines and cosines take turns.
     """
     function = FUNCTIONS.get(word >> 74 & 15)
     if function is None:

@@ -1,7 +1,7 @@
-"""What operations make of floating-point numbers that are known, as addresses may hang on them.
+"""What operations compute of known floating-point numbers, which addresses can depend on.
 
-A resized image is read at floor((y + 0.5) * scale - 0.5). A number is kept as its bits, which make
-it a whole one: as 32-bit floating point, and as 64-bit where its type is.
+A resized image is read at floor((y + 0.5) * scale - 0.5). A number is stored as its bits, taken as
+an integer: those of 64-bit floating point where its type is that, else of 32-bit.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
+from occupancy_lab.work.integers import elementwise
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,34 +22,34 @@ if TYPE_CHECKING:
     from occupancy_lab.work.tiles import Number
 
 KNOWN = frozenset({"f64", "f32", "f16", "bf16"})
-"""The types of which numbers are followed."""
+"""The types whose numbers are followed."""
 
 
 def numbers(bits: Any, kind: Type) -> Any:
-    """Return the floating-point numbers that have these *bits*."""
+    """Return the floating-point numbers with these *bits*."""
     if kind.bits == 64:  # noqa: PLR2004
         return np.asarray(bits, "int64").view("float64")
     return np.asarray(bits).astype("int32").view("float32")
 
 
 def bits_of(exact: Any, kind: Type) -> Any:
-    """Return the bits of numbers, rounded to their type."""
+    """Return the bits of numbers rounded to their type."""
     if kind.bits == 64:  # noqa: PLR2004
         return np.asarray(exact, "float64", order="C").view("int64")
     found = np.asarray(exact, "float16" if kind.element == "f16" else "float32", order="C")
     bits = found.astype("float32").view("int32").astype("int64")
-    if kind.element == "bf16":  # to the nearest, of two as near the even one
+    if kind.element == "bf16":  # round to nearest, ties to even
         bits = bits + 0x7FFF + (bits >> 16 & 1) & ~0xFFFF
     return bits
 
 
 def number(value: float, kind: Type) -> Number:
-    """Return what a number of a type is kept as."""
+    """Return the stored form of a number."""
     return tiles.number(int(bits_of(value, kind)), kind.shape)
 
 
 def constant(text: str, kind: Type) -> Number | None:
-    """Return a constant; None where its *text* is no single number."""
+    """Return a constant; None where *text* is not a single number."""
     found = re.fullmatch(r"\s*(?:dense<)?(-?\d+\.\d+(?:[eE][-+]?\d+)?|0x[0-9a-fA-F]+)>?\s*", text)
     if found is None:
         return None
@@ -76,10 +77,7 @@ def _made(function: Callable[..., Any]) -> Callable[..., Any]:
                 found = function(*values)
                 return bits_of(found, kind) if kind.is_float else found
 
-        truth = kind.element == "i1"
-        return tilewise.elementwise(
-            of_bits, operands, kind.shape, evaluator.dimensions, truth=truth
-        )
+        return elementwise(of_bits)(evaluator, operation, operands)
 
     return made
 
@@ -163,4 +161,4 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "tt.bitcast": _bitcast,
     "tt.extern_elementwise": _library,
 }
-"""Each takes what an operation of integers does; None is a result that is not known."""
+"""Evaluators like those of `integers`; they return None for an unknown result."""

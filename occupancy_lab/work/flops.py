@@ -1,4 +1,4 @@
-"""The floating-point operations of operations of TTIR."""
+"""The floating-point operations (FLOPs) of TTIR operations."""
 
 from __future__ import annotations
 
@@ -12,66 +12,31 @@ if TYPE_CHECKING:
     from occupancy_lab.work.accesses import Reach
     from occupancy_lab.work.module import Module, Operation
 
+ARITHMETIC = ("add", "sub", "mul", "div", "rem", "neg", "maximum", "minimum", "maxnum", "minnum")
+MATHEMATICS = (
+    *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "cbrt", "powf"),
+    *("sin", "cos", "tan", "tanh", "sinh", "cosh", "asin", "acos", "atan", "atan2", "erf", "erfc"),
+    *("absf", "floor", "ceil", "trunc", "round", "roundeven"),
+)
 ELEMENTWISE = {
-    f"arith.{name}": 1
-    for name in [
-        "addf",
-        "subf",
-        "mulf",
-        "divf",
-        "remf",
-        "negf",
-        "maximumf",
-        "minimumf",
-        "maxnumf",
-        "minnumf",
-    ]
-} | {
-    f"math.{name}": 1
-    for name in [
-        "exp",
-        "exp2",
-        "expm1",
-        "log",
-        "log2",
-        "log10",
-        "log1p",
-        "sin",
-        "cos",
-        "tan",
-        "tanh",
-        "sinh",
-        "cosh",
-        "asin",
-        "acos",
-        "atan",
-        "atan2",
-        "erf",
-        "erfc",
-        "sqrt",
-        "rsqrt",
-        "cbrt",
-        "powf",
-        "absf",
-        "floor",
-        "ceil",
-        "trunc",
-        "round",
-        "roundeven",
-    ]
+    **{f"arith.{name}f": 1 for name in ARITHMETIC},
+    **{f"math.{name}": 1 for name in MATHEMATICS},
+    "tt.precise_sqrt": 1,
+    "tt.precise_divf": 1,
+    "tt.extern_elementwise": 1,
+    "math.fma": 2,
+    "tt.clampf": 2,
 }
-"""The floating-point operations of each element."""
-ELEMENTWISE |= {"math.fma": 2, "tt.precise_sqrt": 1, "tt.precise_divf": 1, "tt.clampf": 2}
-ELEMENTWISE["tt.extern_elementwise"] = 1
+"""The FLOPs per element."""
 DOTS = {"tt.dot", "tt.dot_scaled"}
 PRECISION = re.compile(r"inputPrecision = (\w+)")
-"""How numbers in FP32 are multiplied: ieee, tf32, tf32x3, bf16x3 or bf16x6."""
+"""The ways to multiply FP32: ieee, tf32, tf32x3, bf16x3 or bf16x6."""
 MINIFLOATS = {"e2m1": "fp4e2m1", "e4m3": "fp8e4nv", "e5m2": "fp8e5", "bf16": "bf16", "fp16": "fp16"}
-"""What dot_scaled multiplies, as Triton names it."""
+"""Triton's names of the types that dot_scaled multiplies."""
 
 
 def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
-    """Return the floating-point operations of an operation; None of one that does none."""
+    """Return the FLOPs of an operation; None where it has none."""
     name = operation.name
     kind = operation.results[0].type
     if name in DOTS:
@@ -108,7 +73,7 @@ def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
 
 
 def _combined(operation: Operation) -> int:
-    """Return the floating-point operations that combine two elements of a reduction."""
+    """Return the FLOPs for combining two elements of a reduction."""
     return sum(
         ELEMENTWISE.get(one.name, 0)
         for region in operation.regions

@@ -1,13 +1,12 @@
-"""What the machine code of a launch executes, by following the warps of its programs through it.
+"""Counts what the machine code of a launch executes by following the warps of its programs.
 
-Only what jumps and addresses need is computed. Where warps go is followed for all programs, up to
-MOST_PROGRAMS. Addresses are followed for as many as ADDRESSES allows, evenly of those that execute
-equally many instructions, and stand for all.
+Only the values that branches and addresses depend on are computed. The control flow of up to
+MOST_PROGRAMS programs is followed. Addresses are followed for a sample, as large as ADDRESSES
+allows, that is spread evenly over programs sorted by how much they execute.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.errors import BinaryError
-from occupancy_lab.work.asked import Asked, Asking
+from occupancy_lab.work.asked import COUNTED, Asked, Asking
 from occupancy_lab.work.counts import (
     LOADS,
     NO_WAIT,
@@ -32,6 +31,7 @@ from occupancy_lab.work.counts import (
     total,
 )
 from occupancy_lab.work.module import UNKNOWN_PLACE
+from occupancy_lab.work.samples import GOLDEN
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.tickets import Tickets
 from occupancy_lab.work.warps import MOST_NUMBERS, Followed, TooWideError, Visits, Warps
@@ -44,52 +44,54 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Slice
 
 MOST_PROGRAMS = 1 << 16
-"""Programs whose way is followed; of more, some stand for all."""
+"""The most programs whose control flow is followed; of more programs, a sample is."""
 MOST_BLOCKS, MOST_BLOCKS_OF_ADDRESSES = 200_000, 2_000
-"""Basic blocks that are followed before a launch is given up, and before what was asked for until
-then stands for the rest."""
+"""The most basic blocks that are followed: before a launch is given up, and before the addresses
+seen so far stand for the rest."""
 ADDRESSES = 1 << 18
-"""Addresses that are looked at."""
+"""The number of addresses that are computed."""
 LEAST_PROGRAMS = 4
-"""Programs of a class whose addresses are followed."""
+"""The fewest programs whose addresses are followed."""
 PASSES = 8
-"""Passes of a loop by each warp where nobody knows them, in `ExecutedLine.cycles`."""
-GOLDEN = (math.sqrt(5) - 1) / 2
+"""Iterations per warp assumed in `ExecutedLine.cycles` for a loop of unknown length."""
+AMOUNTS = {"threads": "threads", "places": "places"} | {one: f"most_{one}" for one in COUNTED}
+"""The amounts of a GlobalAccess, which are fields of Asked, with those of their upper limits."""
+SHARES = ("cached", "merged", "common", "distinct", "shared")
+"""The shares of a GlobalAccess, which are fields of Asked too."""
 NOT_KNOWN = "values from memory"
 INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
 FLOPS, NOT_DECODED = "FLOPs", "products whose shape is not known"
 SUMMED = frozenset({INSTRUCTIONS, STALLS, LOCAL_BYTES, FLOPS, NOT_DECODED})
-"""What is summed for a line, and is no kind of instruction."""
+"""The sums for a line that are no kinds of instructions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """What is known of each instruction, each time that a warp executes it."""
+    """What is known of each instruction, per execution by a warp."""
 
     stalls: Sequence[int]
-    """Cycles until the next one, as the compiler scheduled; 0 where the binary does not say."""
+    """Cycles until the next instruction as scheduled by the compiler; 0 where not in the binary."""
     stands: Sequence[float]
-    """Cycles for which the warp stands at it."""
+    """Cycles that the warp spends at the instruction, including waits."""
     local_bytes: Sequence[int]
     flops: Sequence[int | None]
-    """Of the tensor cores; None where they are not known."""
+    """FLOPs of the tensor cores; None where they are not known."""
     live: Sequence[int]
-    """Registers of a thread that are live at it."""
 
 
 class Run(ABC):
     """A launch whose programs are followed."""
 
     asks_shared = False
-    """Whether accesses to shared memory are followed too."""
+    """Whether accesses to shared memory are followed as well."""
     most_blocks = MOST_BLOCKS
     """Basic blocks that are followed before the launch is given up."""
     waiting: Collection[int] = frozenset()
     """The first blocks of loops in which programs only wait for others."""
     ctas = 1
-    """Of a program: of clusters it is their CTAs that are followed, as programs of a grid are."""
+    """CTAs per program: the CTAs of clusters are followed as if they were the grid's programs."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what it is made of
+    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a launch
         self,
         code: Any,
         passed: Passed,
@@ -98,63 +100,67 @@ class Run(ABC):
         grid: Sequence[int],
         threads: int,
     ) -> None:
-        """Take a kernel's code, the line and the kind of each instruction, and how it is launched.
+        """Take a kernel's code, the place and the kind of each instruction, and the launch.
 
-        *code* is a Code or a GcnCode; equal *places* are one object, as looking them up takes long.
+        *code* is a Code or a GcnCode. Equal *places* must be one object, because comparing them is
+        slow.
         """
         self.code, self.passed, self.places, self.kinds = code, passed, places, kinds
         self.grid = (*grid, 1, 1)[:3]
         self.programs = math.prod(self.grid)
         self.threads = threads
         self.shared = 0
-        """Bytes of shared memory that a program can reach, where what is in it matters."""
+        """Bytes of shared memory that a program can reach, where its contents matter."""
 
     @abstractmethod
     def warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
     ) -> Warps:
-        """Return what follows the warps of the programs that are *launched*."""
+        """Return what follows the warps of the *launched* programs."""
 
     @abstractmethod
     def needed(self, *, addresses: bool) -> Slice:
-        """Return what of the code is to be computed, for the *addresses* of accesses too."""
+        """Return the instructions to compute: for branches, and for *addresses* if wanted."""
 
     def axes_read(self, _needed: Slice) -> Collection[int]:
-        """Return the axes of the grid in which a program's place decides what is *needed*."""
+        """Return the axes of the grid along which the *needed* values differ between programs."""
         return range(len(self.grid))
 
     @abstractmethod
     def access_of(self, number: int) -> tuple[str, int] | None:
-        """Return what an instruction does to global memory, and the bytes of a thread, if any."""
+        """Return the kind of an access to global memory and its bytes per thread; else None."""
 
     def adds_floats(self, _number: int) -> bool:
         """Tell whether an instruction is known to be an atomic operation on floats."""
         return False
 
     def bytes_of(self, number: int) -> int:
-        """Return the bytes that a thread moves by an access to global memory."""
+        """Return the bytes per thread of an access to global memory, 0 for other instructions."""
         access = self.access_of(number)
         return 0 if access is None else access[1]
 
     @abstractmethod
     def marks(self, often: Mapping[int, float]) -> Marks:
-        """Return what is known of each instruction; *often* says how often blocks are executed."""
+        """Return what is known of each instruction; *often* has the executions of each block."""
 
     def visiting(self, programs: int) -> tuple[Asking, Visits]:
-        """Return who is told of the accesses of so many programs."""
+        """Return what records the accesses of *programs* programs."""
         tensor_at = self.passed.tensor_at
         asking = Asking(programs, self.threads, tensor_at, self.bytes_of, self.code.lanes)
         return asking, Visits(asking.visit)
 
     def executed(self) -> Executed:
-        """Return what it executes."""
+        """Return what the launch executes."""
         if self.passed.has_values:
             self._forget_written()
-        chosen, ways = self._ways()
+        chosen, ways = self._paths()
         self.typical = ways[-1]
         unknown = {number for way in ways for number in way.unknown}
         endless = self._endless(unknown)
-        counted = [self._counted(way, len(chosen)) for way in ways]
+        counted = [
+            {start: self._scaled(one, len(chosen)) for start, one in way.executions.items()}
+            for way in ways
+        ]
         self.executions = executions = {
             start: _between([one[start] for one in counted], endless=start in endless)
             for start in self.code.blocks
@@ -182,7 +188,7 @@ class Run(ABC):
         )
 
     def _forget_written(self) -> None:
-        """Take for unknown what is in tensors that the launch writes to."""
+        """Treat the contents of tensors that the launch writes as unknown."""
         some = spread(self.programs, min(self.programs, LEAST_PROGRAMS))
         asking, visits = self.visiting(len(some))
         needed = self.needed(addresses=True)
@@ -192,11 +198,12 @@ class Run(ABC):
             if access is not None and access[0] not in LOADS and asked.tensor is not None:
                 self.passed.forget(asked.tensor)
 
-    def _ways(self) -> tuple[Any, list[Followed]]:
-        """Return the programs whose way is followed, and what they did.
+    def _paths(self) -> tuple[Any, list[Followed]]:
+        """Return the programs whose control flow is followed, and what they did.
 
-        They are followed thrice where a condition is not known: taken as true, as false, and both
-        ways, as warps go whose threads differ, but for ways that only unusual numbers take.
+        Where a condition is not known they are followed three times: with the condition true,
+        false, and both ways as in warps whose threads diverge, except for branches that only
+        unusual values take.
         """
         needed = self.needed(addresses=False)
         most = MOST_PROGRAMS
@@ -210,7 +217,7 @@ class Run(ABC):
                 for assume in (True, False, None):
                     ways.append(self._followed(needed, some, assume=assume).of_all(standing))
                     if not ways[-1].is_whole:
-                        message = "It takes too long to follow its warps."
+                        message = "Following its warps takes too long."
                         raise BinaryError(message)
                     if not ways[0].unknown:
                         break
@@ -220,9 +227,10 @@ class Run(ABC):
             return chosen, ways
 
     def _standing(self, needed: Slice, chosen: Any) -> tuple[Any, Any]:
-        """Return programs that stand for the *chosen* ones, and which one stands for each of them.
+        """Return representatives of the *chosen* programs, and the index of each program's own.
 
-        Those that differ along no axis of the grid that what is *needed* reads go the same way.
+        Programs that are equal along all axes of the grid that the *needed* values depend on take
+        the same path.
         """
         columns, rows, _ = self.grid
         steps = (1, columns, columns * rows)
@@ -241,7 +249,6 @@ class Run(ABC):
         visits: Visits | None = None,
         most: int | None = None,
     ) -> Followed:
-        """Follow the programs that are *chosen* by their numbers."""
         columns, rows, _ = self.grid
         numbers = chosen[:, None]
         places = (numbers % columns, numbers // columns % rows, numbers // (columns * rows))
@@ -258,18 +265,14 @@ class Run(ABC):
             self.most_blocks if most is None else most
         )
 
-    def _counted(self, way: Followed, programs: int) -> dict[int, float]:
-        """Return the warps of the launch that execute each block."""
-        return {start: self._scaled(one, programs) for start, one in way.executions.items()}
-
     def _scaled(self, warps: Any, programs: int) -> float:
-        """Return the warps of the launch, from those of each of *programs*, or of every program."""
+        """Return the warps of the whole launch from those of each of *programs*, or of any one."""
         if np.size(warps) == 1:
             return float(np.sum(warps)) * self.programs
         return float(np.sum(warps)) * self.programs / programs
 
     def _endless(self, unknown: set[int]) -> set[int]:
-        """Return the blocks of loops that end on a condition that is not known."""
+        """Return the blocks of loops whose exit condition is not known."""
         found: set[int] = set()
         for header, inside in self.code.loops.items():
             if header in self.waiting:
@@ -283,9 +286,9 @@ class Run(ABC):
     def _asked(
         self, chosen: Any, way: Followed, counted: Mapping[int, float]
     ) -> tuple[list[Mapping[int, Asked]], set[int]]:
-        """Return what programs ask for by each access, once an execution by a warp.
+        """Return what each access requests per execution by a warp, and the unknown conditions.
 
-        Then the accesses whose condition is not known: for them it is taken as true, and as false.
+        Where the condition of an access is not known, it is taken as true, and then as false.
         """
         accesses = Counter(
             start
@@ -298,7 +301,7 @@ class Run(ABC):
             return [{}], set()
         warps = self.programs * self.threads / self.code.lanes
         room = ADDRESSES / max(times / warps, 1.0) / self.threads
-        some = chosen[self._alike(way, len(chosen), max(int(room), LEAST_PROGRAMS))]
+        some = chosen[self._sample(way, len(chosen), max(int(room), LEAST_PROGRAMS))]
         needed = self.needed(addresses=True)
         found: list[Mapping[int, Asked]] = []
         unknown: set[int] = set()
@@ -314,7 +317,7 @@ class Run(ABC):
         return found, unknown
 
     def _means(self, asking: Asking, followed: Followed, programs: int) -> Mapping[int, Asked]:
-        """Return what was asked for each time that a warp executed an instruction."""
+        """Return what was requested per execution of each instruction by a warp."""
         found = {}
         by_instruction = asking.by_instruction
         for start, block in self.code.blocks.items():
@@ -326,8 +329,8 @@ class Run(ABC):
                     found[number] = one.a_time(times)
         return found
 
-    def _alike(self, way: Followed, programs: int, most: int) -> Any:
-        """Return at most so many of *programs*, evenly of those that execute equally much."""
+    def _sample(self, way: Followed, programs: int, most: int) -> Any:
+        """Return at most *most* programs, spread evenly over those sorted by what they execute."""
         most = min(most, MOST_NUMBERS // self.threads)
         if programs <= most:
             return np.arange(programs)
@@ -347,11 +350,13 @@ class Run(ABC):
     ) -> GlobalAccess:
         known = [one[number] for one in asked if number in one]
         tensors = {one.tensor for one in known}
-        amount = functools.partial(between, known, executions)
-
-        def share(name: str) -> float:
-            return min((getattr(one, name) / max(one.sectors, 1e-9) for one in known), default=0.0)
-
+        amounts: dict[str, Any] = {
+            name: between(known, executions, name, most) for name, most in AMOUNTS.items()
+        }
+        shares: dict[str, Any] = {
+            name: min((getattr(one, name) / max(one.sectors, 1e-9) for one in known), default=0.0)
+            for name in SHARES
+        }
         warps = self.threads // int(self.code.lanes)
         asking = max((one.programs * warps for one in known), default=1.0)
 
@@ -362,23 +367,14 @@ class Run(ABC):
             tensor=tensors.pop() if len(tensors) == 1 else None,
             thread_bytes=thread_bytes,
             executions=executions,
-            threads=amount("threads", "threads"),
-            sectors=amount("sectors", "most_sectors"),
-            lines=amount("lines", "most_lines"),
-            passes=amount("passes", "most_passes"),
             is_known=all(one.is_known for one in known),
-            cached=share("cached"),
-            merged=share("merged"),
-            common=share("common"),
-            distinct=share("distinct"),
-            shared=share("shared"),
-            places=amount("places", "places"),
+            **amounts,
+            **shares,
             adds_floats=self.adds_floats(number),
             asking=min(asking, 1.0),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
-        """Return what is executed of each line, the lines with most instructions first."""
         found: dict[int, dict[str | None, list[Amount]]] = defaultdict(lambda: defaultdict(list))
         often = {start: self._typical(one) for start, one in executions.items()}
         marks = self.marks(often)
@@ -426,11 +422,11 @@ class Run(ABC):
         return tuple(sorted(lines, key=lambda one: -one.instructions.low))
 
     def _typical(self, executions: Amount) -> float:
-        """Return a number for how often warps execute a block, where it is not known exactly."""
+        """Return one number for the executions of a block by warps, even for a range."""
         if executions.high is None:
             warps = self.programs * self.threads // int(self.code.lanes)
             return max(executions.low, PASSES * warps)
-        return (executions.low + executions.high) / 2
+        return executions.middle
 
     def _loop(
         self,
@@ -464,7 +460,7 @@ class Run(ABC):
     def _unknowns(
         self, unknown: Collection[int], accesses: Sequence[GlobalAccess]
     ) -> tuple[Unknown, ...]:
-        """Return what hangs on values of memory, each line once."""
+        """Return the unknown values and what depends on them, each line once."""
         ends = {block.stop - 1 for block in self.code.blocks.values() if block.jump is not None}
         leaves = {
             self.code.blocks[start].stop - 1
@@ -493,16 +489,17 @@ class Run(ABC):
 
 
 def spread(number: int, most: int) -> Any:
-    """Return *most* of so many places, one in each part of equal length, at golden-ratio steps.
+    """Return *most* of *number* indices, one in each of as many intervals of equal length.
 
-    Evenly spaced ones would fall on the same column of a grid.
+    Their positions in the intervals go in golden-ratio steps: equally spaced indices would fall on
+    the same column of a grid.
     """
     steps = np.arange(most)
     return ((steps + steps * GOLDEN % 1) * (number / most)).astype(np.int64)
 
 
 def between(known: Sequence[Asked | Served], executions: Amount, least: str, most: str) -> Amount:
-    """Return what so many executions ask for, between the least and the most of what is *known*."""
+    """Return what *executions* request, between the least and the most of what is *known*."""
     if not known:
         return Amount(0, None)
     low = min(getattr(one, least) for one in known) * executions.low
@@ -511,12 +508,10 @@ def between(known: Sequence[Asked | Served], executions: Amount, least: str, mos
 
 
 def _between(numbers: Sequence[float], *, endless: bool) -> Amount:
-    """Return the range of *numbers*, without an upper limit where it is *endless*."""
     return Amount(round(min(numbers)), None if endless else round(max(numbers)))
 
 
 def _summed(counts: Iterable[Mapping[str, Amount]]) -> dict[str, Amount]:
-    """Return the sum of *counts* by their keys."""
     found: dict[str, list[Amount]] = defaultdict(list)
     for one in counts:
         for kind, amount in one.items():

@@ -39,30 +39,31 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 MOST_RUNS, MOST_MERGED, MOST_KINDS = 2**20, 2**21, 2**14
-"""Runs of the bytes of an access, those that are merged at a time, and kinds of its tiles: of more
-they are too scattered."""
+"""The most runs of an access, runs that are merged at a time, and kinds of tiles; beyond these an
+access is too scattered to be counted."""
 FEW_RUNS, RUNS_A_KIND = 2**14, 2**11
-"""Runs that are merged at once in the time that a kind of tile takes by itself, and all kinds."""
+"""Runs that can be merged at once in the time that one kind of tile takes, for all kinds and for
+each."""
 QUICK_RUNS, FEW_KINDS = 2**17, 2**6
-"""Above so many runs of so few kinds it is tried first whether they repeat regularly."""
+"""With more runs than this, of fewer kinds, regular repetition is tried first."""
 ENDS = ("starts", "ends")
 SMALL_SHARE = 1 / 256
-"""A tensor that is no larger a part of what a launch touches is taken to stay in a cache."""
+"""A tensor that is no larger than this share of what a launch touches is assumed to stay cached."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Bytes:
-    """A set of bytes as runs, sorted and apart from each other."""
+    """A set of bytes as sorted, disjoint runs."""
 
     starts: Any
     ends: Any
     steps: tuple[Any, ...] = ()
-    """All of them are there once more behind each sum of one step of each, apart from all others:
-    of more runs than there is time for."""
+    """The runs are repeated at each sum of one step from each of these arrays, without overlaps;
+    this is used for sets with too many runs to list."""
 
     @property
     def size(self) -> int:
-        """How many there are."""
+        """The number of bytes in the set."""
         return int((self.ends - self.starts).sum()) * math.prod(map(len, self.steps))
 
     @property
@@ -72,9 +73,9 @@ class Bytes:
         return int(self.starts[0]) + first, int(self.ends[-1]) + last
 
     def whole(self, unit: int) -> Bytes:
-        """Return all bytes of the units of so many in which they lie.
+        """Return the set extended to whole units of *unit* bytes.
 
-        Raises TooManyRunsError where they lie in other ones behind some steps.
+        Raises TooManyRunsError where steps are no multiples of *unit*.
         """
         if any((each % unit).any() for each in self.steps):
             raise TooManyRunsError
@@ -85,13 +86,13 @@ class Bytes:
 
 
 class TooManyRunsError(Exception):
-    """A set of bytes has more runs than there is time for."""
+    """A set of bytes has too many runs."""
 
 
 def repeated(one: Bytes, steps: Sequence[Any]) -> Bytes:
-    """Return *one* behind each sum of one step of each of *steps*, the shortest steps first.
+    """Return *one* repeated at each sum of one step from each of *steps*, shortest steps first.
 
-    Raises TooManyRunsError where some may overlap.
+    Raises TooManyRunsError where repetitions may overlap.
     """
     if not len(one.starts):
         return one
@@ -117,9 +118,9 @@ def merged(starts: Any, ends: Any) -> Bytes:
 
 
 def union(several: Iterable[Bytes]) -> tuple[Bytes, ...]:
-    """Return the union of sets of bytes as sets one behind the other.
+    """Return the union of sets of bytes as a sequence of disjoint sets.
 
-    Raises TooManyRunsError where some may overlap whose steps are not the same, of too many runs.
+    Raises TooManyRunsError where sets with different steps may overlap and have too many runs.
     """
     alike: list[list[Bytes]] = []
     for one in several:
@@ -142,7 +143,7 @@ def union(several: Iterable[Bytes]) -> tuple[Bytes, ...]:
 
 
 def _together(several: Sequence[Bytes]) -> Bytes:
-    """Return the union of sets with the same steps."""
+    """Return the union of sets with equal steps."""
     first = several[0]
     if len(several) == 1:
         return first
@@ -151,17 +152,17 @@ def _together(several: Sequence[Bytes]) -> Bytes:
 
 
 def size_of(several: Iterable[Bytes]) -> int:
-    """Return how many bytes there are in sets that have none in common."""
+    """Return the number of bytes in disjoint sets."""
     return sum(one.size for one in several)
 
 
 def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
-    """Return *one* moved by each sum of one step of each of *steps*, the shortest steps first."""
+    """Return the union of *one* moved by each sum of one step from each of *steps*."""
     for each in sorted(steps, key=_least_step):
         if len(one.starts) * len(each) > MOST_MERGED:
             raise TooManyRunsError
         sizes, moved, ends = one.ends - one.starts, Bytes(each, each), one.ends
-        if (sizes == sizes[:1]).all() and len(sizes):  # each run becomes the same longer ones
+        if (sizes == sizes[:1]).all() and len(sizes):  # each run is extended in the same way
             moved, ends = merged(each, each + sizes[0]), one.starts
         one = merged(
             (moved.starts[:, None] + one.starts[None]).reshape(-1),
@@ -171,7 +172,7 @@ def spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
 
 
 def least_runs(one: Bytes, steps: Sequence[Any]) -> int:
-    """Return how many runs `spread` has to make at the least."""
+    """Return a lower limit of the runs that `spread` makes."""
     found = len(one.starts)
     extent = int(one.ends[-1] - one.starts[0]) if found else 0
     for each in sorted(steps, key=_least_step):
@@ -187,7 +188,7 @@ def _least_step(steps: Any) -> int:
 
 
 def _far_spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
-    """Return the same as `spread`, with the longest steps taken but once: of too many runs."""
+    """Return `spread` without listing the repetitions at the longest steps."""
     left = sorted(steps, key=_least_step)
     while left and len(one.starts) * len(left[0]) <= FEW_RUNS:
         one = spread(one, [left.pop(0)])
@@ -195,9 +196,9 @@ def _far_spread(one: Bytes, steps: Sequence[Any]) -> Bytes:
 
 
 def touched(touch: Touch, groups: Sequence[Cells], unit: int = 1) -> tuple[Bytes, ...]:
-    """Return the bytes that an access touches, whole units of so many of them.
+    """Return the bytes that an access touches, in whole units of *unit* bytes.
 
-    *groups* are those of `grouped`, without a modulus. It is as if what is unknown were 0.
+    *groups* are those of `grouped`, without a modulus. Unknown parts are taken as 0.
 
     Raises:
         TooManyRunsError: they are too scattered.
@@ -243,7 +244,7 @@ def touched(touch: Touch, groups: Sequence[Cells], unit: int = 1) -> tuple[Bytes
 
 
 def _one_by_one(touch: Touch, groups: Sequence[Cells], unit: int) -> Bytes | None:
-    """Return the same, of all programs and iterations each; None where that takes longer."""
+    """Return `touched` by listing each program and iteration; None where that takes longer."""
     tiles = combined([_first_of_codes(one) for one in groups], None).codes
     tiles = tiles[distinct_rows(tiles)[0]]
     runs = tile_runs(touch, tiles)
@@ -275,7 +276,7 @@ def _first_of_codes(cells: Cells) -> Cells:
 
 
 def by_rest(starts: Any, unit: int) -> list[tuple[int, list[Any]]]:
-    """Return *starts*, which are sorted, each as a number and a multiple of *unit* of several."""
+    """Return the sorted *starts* split into remainders modulo *unit* and multiples of it."""
     if len(starts) == 1:
         return [(int(starts[0]), [])]
     if unit == 1:
@@ -285,7 +286,7 @@ def by_rest(starts: Any, unit: int) -> list[tuple[int, list[Any]]]:
 
 
 def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
-    """Return the starts of each kind of tile, sorted."""
+    """Return the sorted starts of each kind of tile."""
     if not len(cells.starts):
         return []
     if not cells.codes.any():
@@ -300,35 +301,34 @@ def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
 
 
 def is_certain(touch: Touch) -> bool:
-    """Whether all that it touches is known."""
+    """Return whether everything that an access touches is known."""
     known = not touch.offset.hidden and not touch.mask.hidden and touch.tensor is not None
     return known and touch.reach.factor == Amount.of(1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Accessed:
-    """What an access asks for, and what it is known to touch; None where that is too scattered."""
+    """What an access requests, and what it is known to touch; None where that is too scattered."""
 
     touch: Touch
     asked: Amount
-    """Bytes."""
     bytes: tuple[Bytes, ...] | None
     sectors: tuple[Bytes, ...] | None
-    """The bytes of whole sectors."""
+    """The same in whole sectors."""
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is known to touch whole sectors alone."""
+        """Whether it is known to touch only whole sectors."""
         return is_certain(self.touch) and self.bytes is not None and self.bytes == self.sectors
 
     @property
     def least(self) -> int:
-        """As many bytes as it touches at the least: an element in each sector."""
+        """A lower limit of the bytes that it touches: one element in each sector."""
         sectors = size_of(self.sectors or ()) // SECTOR
         return sectors * self.touch.item_bytes
 
     def most(self, unit: int) -> int | None:
-        """Return as many bytes, of whole units, as it can touch at the most."""
+        """Return an upper limit of the bytes that it touches, in whole units."""
         if self.asked.high is None:
             return None
         found = self.asked.high * max(unit // self.touch.item_bytes, 1)
@@ -337,7 +337,7 @@ class Accessed:
 
 
 def accessed(touch: Touch, asked: Amount) -> Accessed:
-    """Return what is known of an access that asks for so many bytes."""
+    """Return what is known of an access that requests *asked* bytes."""
     if not is_certain(touch):
         return Accessed(touch, asked, (), ())
     groups = grouped(touch, None)
@@ -352,9 +352,9 @@ def accessed(touch: Touch, asked: Amount) -> Accessed:
 
 
 def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> Amount:
-    """Return how many distinct bytes accesses of a tensor touch, whole units of 1 or of a sector.
+    """Return the distinct bytes that accesses to a tensor touch, or those of whole sectors.
 
-    *limit* is the size of the tensor, where it is known.
+    *unit* is 1 or the size of a sector; *limit* is the size of the tensor, where it is known.
     """
     sets = [one.bytes if unit == 1 else one.sectors for one in several]
     known = [one for each in sets for one in each or ()]
@@ -384,7 +384,7 @@ def footprints(
 ) -> tuple[Footprint, ...]:
     """Return the footprint of each tensor.
 
-    *sizes* are bytes of tensors, and *resident* programs run at once.
+    *sizes* has the bytes of tensors, and *resident* programs run at once.
     """
     found, wholes = [], {}
     for tensor in dict.fromkeys(one.touch.tensor for one in several):
@@ -407,7 +407,7 @@ def footprints(
 
 
 def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:
-    """Return the begin of the first sector that is touched and the end of the last."""
+    """Return where the first touched sector begins and the last one ends."""
     sets = [one.sectors for one in several if one.sectors is not None and is_certain(one.touch)]
     if not all(sets) or len(sets) < len(several):
         return None
@@ -418,7 +418,7 @@ def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:
 def _read_again(
     several: Sequence[Accessed], wholes: Mapping[str | None, int], schedule: Schedule
 ) -> dict[str | None, tuple[Reuse, ...]]:
-    """Return what is read again of each tensor whose distinct bytes, *wholes*, are known."""
+    """Return the reuse of each tensor whose distinct bytes are known, which *wholes* has."""
     asked: Counter[str | None] = Counter()
     for one in several:
         asked[one.touch.tensor] += one.asked.low

@@ -1,8 +1,8 @@
 """The assembly of a kernel for an AMD GPU as instructions, basic blocks and loops.
 
 Sources: LLVM's "User Guide for AMDGPU Backend" (kernel descriptor, initial state of registers) and
-"AMDGPU Instruction Syntax", and AMD's instruction set guide of CDNA 3. Of each line of assembly
-LLVM's comment says which calls of helpers it came by.
+"AMDGPU Instruction Syntax", and AMD's instruction set guide of CDNA 3. LLVM's comment on each line
+of assembly gives the calls of helper functions that lead to it.
 """
 
 from __future__ import annotations
@@ -41,15 +41,18 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Slice
 
 VCC, M0, EXEC = 106, 124, 126
-"""Where these begin among the scalar registers, as instructions encode them."""
+"""The first scalar register of each, as instructions encode it."""
 SCC, ANY = PREDICATES, PREDICATES + 1
-"""The scalar condition, and whether a lane's bit is set in what a jump by vcc or exec looks at."""
+"""The scalar condition, and whether any lane is set in the mask that a jump by vcc or exec
+tests."""
 VECTORS, LAST_VECTOR, LAST_PLACE = UNIFORM, 255, 200
-"""Where the vector registers begin, and the place of the last one: behind the others is none."""
+"""The place of the first vector register, and the number and the place of the last one, whose place
+behind the others is taken."""
 ACCUMULATION, SCRATCH_WORDS = 256, 1 << 12
-"""Accumulation registers (AGPRs) behind all others, and behind them words of scratch memory."""
+"""The number of accumulation registers (AGPRs), which follow all others, and of words of scratch
+memory, which follow them."""
 LANES = 64
-"""Of a wave: those of 32, as RDNA has them, are not followed."""
+"""Lanes of a wave; waves of 32 lanes, as on RDNA, are not followed."""
 REGISTER = re.compile(
     r"(?<![\w.])(?:(s|v|a)(?:(\d+)|\[(\d+):(\d+)\])|(vcc|exec)(_lo|_hi)?|(m0|scc))(?![\w.])"
 )
@@ -82,7 +85,7 @@ NO_RESULT = re.compile(
     r"|(?:global|flat|buffer|scratch|tbuffer|image)_(?:store|wb|inv|gl\d|prefetch)"
     r"|ds_(?:store|write|gws|nop)|exp|v_nop|buffer_(?:wbl2|wbinvl1|gl)|global_(?:wb|inv)"
 )
-"""What has no result among its operands."""
+"""Instructions without a result among their operands."""
 ATOMIC_RESULT = re.compile(r"\b(?:glc|sc0)\b|_rtn")
 SETS_SCC = re.compile(
     r"s_(?:cmpk?|bitcmp\d|add_[ui]32|addk|sub_[ui]32|addc|subb|absdiff|abs|min|max"
@@ -93,17 +96,16 @@ READS_SCC = re.compile(r"s_(?:addc|subb|cselect|cmov)_")
 TWO_RESULTS = re.compile(
     r"v_(?:(?:add|sub|subrev)(?:c|b|brev)?_co_u32|mad_u64_u32|mad_i64_i32|div_scale_\w+)"
 )
-"""Vector instructions whose second operand is written too: a carry of each lane."""
+"""Vector instructions whose second operand is also written: a carry per lane."""
 KEEPS = re.compile(
     r"s_(?:mulk|addk|cmov|bitset)|v_(?:fmac|mac_|pk_fmac|dot\d+c|smfmac|mad_mixhi|fma_mixhi|swap)"
     r"|v_cvt_(?:pk|sr|scalef32_pk|scalef32_sr)_(?:fp8|bf8)|\w+_load_\w*d16|ds_read_\w*d16"
 )
-"""What reads the register that it writes, or leaves a part of it as it was."""
+"""Instructions that read the register that they write, or keep a part of it."""
 KEEPS_LANES = re.compile(
     r"UNUSED_PRESERVE|(?:row|bank)_mask:0x[0-9a-e]\b|(?:row_sh|row_bcast|wave_sh)(?!.*bound_ctrl)"
 )
-"""The same of operands: a part of a register, and moves between lanes that leave some as they were.
-"""
+"""Operands with the same effect: a part of a register, and moves between lanes that keep some."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class Instruction:
     """A line of assembly."""
 
     name: str
-    """Without the _e32 or _e64 of its encoding."""
+    """The name without the _e32 or _e64 of its encoding."""
     operands: tuple[str, ...]
     place: Place
     writes: tuple[int, ...]
@@ -124,18 +126,18 @@ class Instruction:
 
     @property
     def carries_unread(self) -> bool:
-        """Whether its second operand is a result that no form has: a carry of 64 bits."""
+        """Whether its second operand is a result that no Form has: the carry of 64 bits."""
         return self.name.startswith(("v_mad_u64", "v_mad_i64"))
 
     @property
     def is_vector(self) -> bool:
-        """Whether it is executed for the lanes of exec alone."""
+        """Whether it is executed only for the lanes of exec."""
         return not self.name.startswith("s_")
 
 
 @dataclass(frozen=True)
 class GcnCode:
-    """A kernel's instructions, as `slices.Code` has those of an NVIDIA GPU."""
+    """A kernel's instructions, as `slices.Code` has them for an NVIDIA GPU."""
 
     instructions: Sequence[Instruction]
     blocks: Mapping[int, Block]
@@ -144,27 +146,27 @@ class GcnCode:
     slots: int = ACCUMULATION + SCRATCH_WORDS
     lanes: int = LANES
     usual: Mapping[int, bool] = field(default_factory=dict)
-    """As that of a `Code`: nothing of AMD's library keeps arrays in local memory."""
+    """As in `Code`; it is empty because nothing in AMD's library keeps arrays in local memory."""
 
     @property
     def working_loops(self) -> Mapping[int, set[int]]:
-        """The loops: none tries again whether a copy is there."""
+        """All loops, since none retries waiting for a copy."""
         return self.loops
 
     @cached_property
     def accesses(self) -> Mapping[int, tuple[str, int]]:
-        """What instructions do to global memory, and the bytes of a lane, by their numbers."""
+        """The kind and the bytes per lane of accesses to global memory, by instruction number."""
         found = ((number, _access(one)) for number, one in enumerate(self.instructions))
         return {number: access for number, access in found if access is not None}
 
     @cached_property
     def written(self) -> Sequence[int]:
-        """The registers that each instruction writes, a bit each."""
+        """The registers that each instruction writes, as bit sets."""
         return [bits(one.writes) for one in self.instructions]
 
 
 def _access(one: Instruction) -> tuple[str, int] | None:
-    """Return what an instruction does to global memory, and the bytes of a lane, if any."""
+    """Return the kind of an access to global memory and its bytes per lane; else None."""
     found = AMDGCN_ACCESS.match(one.text)
     if found is not None and not is_scratch(found[1], found[4]):
         width = amdgcn_width(found[3])
@@ -200,18 +202,18 @@ def _place(kind: str, number: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """What the address of an access to global memory is the sum of."""
+    """The terms of the address of an access to global memory."""
 
     lane: str
-    """The operand that differs between lanes; off where none does."""
+    """The operand that differs between lanes; off where there is none."""
     base: str
-    """Two scalar registers, of a buffer four: its address and how many bytes it has; else off."""
+    """Two scalar registers, or for a buffer four, with its address and size; else off."""
     scalar: str
     offset: int
 
 
 def address_of(one: Instruction) -> Address:
-    """Return how an access makes its address."""
+    """Return the terms of an access's address."""
     operands = [text.split(" ")[0] for text in one.operands]
     offset = OFFSET.search(one.operands[-1])
     number = int(offset[1], 0) if offset else 0
@@ -224,7 +226,7 @@ def address_of(one: Instruction) -> Address:
 
 
 def address_registers(one: Instruction) -> tuple[int, ...]:
-    """Return the registers of which an access makes its address."""
+    """Return the registers that an access's address depends on."""
     found = address_of(one)
     return tuple(
         place for text in (found.lane, found.base, found.scalar) for place in registers_of(text)
@@ -232,10 +234,10 @@ def address_registers(one: Instruction) -> tuple[int, ...]:
 
 
 def read_gcn(assembly: str, name: str) -> GcnCode:
-    """Return the code of the kernel *name* in *assembly*, of waves of 64 lanes.
+    """Return the code of the kernel *name* in *assembly*, for waves of 64 lanes.
 
     Raises:
-        BinaryError: it is not there, too long, or jumps in a way that is not known.
+        BinaryError: it is missing, too long, or has an unknown kind of jump.
     """
     files = {number: "/".join(filter(None, path)) for number, *path in FILE.findall(assembly)}
     named = {one.rpartition("/")[2]: one for one in files.values()}
@@ -257,13 +259,13 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
             place = Place(files.get(file, ""), int(line), int(column), calls)
             place = once.setdefault(place, place) if int(line) else UNKNOWN_PLACE
         elif operation.startswith(UNKNOWN_JUMPS):
-            unreadable(f"The kernel jumps in a way that is not known ({operation}).")
+            unreadable(f"The kernel has a kind of jump that is not followed ({operation}).")
         else:
             if operation.startswith(("s_branch", "s_cbranch", END)):
                 jumps[len(found)] = operation, rest.strip()
             found.append(_instruction(operation, rest.strip(), place))
     if not found or len(found) > MOST_INSTRUCTIONS:
-        unreadable(f"The amdgcn holds {len(found)} instructions of {name!r}, none or too many.")
+        unreadable(f"The amdgcn has {len(found)} instructions of {name!r}: none, or too many.")
     blocks = _blocks(len(found), labels, jumps)
     loops = natural_loops({start: one.successors for start, one in blocks.items()})
     return GcnCode(found, blocks, loops)
@@ -301,7 +303,7 @@ def _instruction(operation: str, rest: str, place: Place) -> Instruction:
 
 
 def scratch_places(name: str, operands: Sequence[str]) -> tuple[int, ...] | None:
-    """Return the places of the words of scratch memory that a spill moves; None of all else."""
+    """Return the places of the words of scratch memory that a spill moves; else None."""
     text = ", ".join(operands)
     width = amdgcn_scratch_width(f"{name} {text}")
     is_first = name.startswith("scratch_store")
@@ -360,9 +362,9 @@ def _blocks(
 
 
 def slice_of(code: GcnCode, roots: Collection[int] = ()) -> Slice:
-    """Return what the conditions of jumps, and the addresses of the accesses *roots*, are made of.
+    """Return the instructions that jump conditions and the addresses of *roots* depend on.
 
-    The accesses are in it themselves.
+    The accesses *roots* are included.
     """
     needed: set[int] = set()
     reads = [bits(one.reads) for one in code.instructions]
@@ -384,10 +386,10 @@ def slice_of(code: GcnCode, roots: Collection[int] = ()) -> Slice:
 
 
 def _whole_writes(code: GcnCode) -> set[int]:
-    """Return the instructions that leave nothing of what was in the registers that they write.
+    """Return the instructions that keep nothing of the previous contents of their results.
 
-    A vector instruction writes a register for the lanes of exec, so that it has to be known that
-    those are all. They are at the begin, and where exec is set to what it was saved in then.
+    A vector instruction writes only the lanes of exec, so all lanes have to be known to be in exec.
+    They are at the beginning, and where exec is restored to what it was then.
     """
     found: set[int] = set()
     states: dict[int, frozenset[int]] = {0: frozenset({EXEC})}
@@ -414,7 +416,7 @@ def _whole_writes(code: GcnCode) -> set[int]:
 
 
 def _fill(one: Instruction, full: set[int]) -> None:
-    """Note which scalar registers have a bit set for every lane behind an instruction."""
+    """Update the scalar registers that have the bit of every lane set after an instruction."""
     filled: set[int] = set()
     if "_saveexec_" in one.name:
         filled = {one.writes[0]} if EXEC in full else set()

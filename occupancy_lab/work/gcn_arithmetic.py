@@ -1,11 +1,11 @@
-"""What instructions of AMD's GPUs make of whole numbers and masks of lanes, for many waves at once.
+"""What instructions of AMD's GPUs compute of integers and lane masks, for many waves at once.
 
-A number is an array of numpy of 32-bit unsigned numbers over programs and threads, a mask of lanes
-one of booleans. A mask lies in as many scalar registers as it has bits for, each of which holds all
-of it; where a number is read as a mask, or a mask as a number, it is made from it bit by bit.
+A number is a numpy array of 32-bit unsigned integers over programs and threads, and a lane mask one
+of booleans. A mask occupies two scalar registers, and each of them holds the whole array. Where a
+number is read as a mask, or a mask as a number, it is converted bit by bit.
 
-What an instruction does is from AMD's instruction set guide of CDNA 3. What is not here,
-floating-point arithmetic first of all, has results that are not known.
+The semantics are from AMD's instruction set guide of CDNA 3. Instructions that are not here, such
+as most floating-point arithmetic, have unknown results.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ Array: TypeAlias = Any
 
 WORD_BITS, HALF = 32, 0xFFFF
 LINEAR, COMPARED, PLAIN = "move", "isetp", ""
-"""As `skipping` knows what instructions make of numbers that grow from pass to pass."""
+"""The labels by which `skipping` knows how results grow from pass to pass."""
 SAVE = "save "
-"""Before the name of a logical operation that exec is set to, and saved before."""
+"""The prefix of the name of a logical operation that saves exec and then sets it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an instruction reads, makes of it and writes.
+    """What an instruction reads, computes and writes.
 
-    Of `reads` and `writes` each letter is an operand: w a number of 32 bits, q one of 64, m a mask,
-    x as many bits as the operation has, be they a number or a mask. Behind the operands are c, the
-    scalar condition, and e, the lanes of exec.
+    In `reads` and `writes` each letter is an operand: w a number of 32 bits, q one of 64, m a mask,
+    and x either of them with as many bits as the operation. After the operands follow c, the scalar
+    condition, and e, the lanes of exec.
     """
 
     reads: str
@@ -47,7 +47,7 @@ class Form:
 
 
 def signed(value: Array) -> Array:
-    """Return unsigned numbers as signed ones of as many bits."""
+    """Return unsigned numbers as signed numbers of the same width."""
     return value.astype(np.int64 if value.dtype == np.uint64 else np.int32)
 
 
@@ -57,7 +57,7 @@ def words(value: Array) -> Array:
 
 
 def shift(value: Array, amount: Array, *, how: str = "lshl") -> Array:
-    """Return numbers shifted by the lowest bits of *amount*: lshl, lshr or, with the sign, ashr."""
+    """Return numbers shifted by the low bits of *amount*: lshl, lshr or ashr (arithmetic)."""
     by = (amount & np.uint32(value.dtype.itemsize * 8 - 1)).astype(value.dtype)
     if how == "ashr":
         return (signed(value) >> signed(by)).view(value.dtype)
@@ -65,13 +65,13 @@ def shift(value: Array, amount: Array, *, how: str = "lshl") -> Array:
 
 
 def with_carry(first: Array, second: Array, carry: Array | int = 0) -> tuple[Array, Array]:
-    """Return the sum of two numbers, and whether it has more than 32 bits."""
+    """Return the sum of two numbers, and whether it exceeds 32 bits."""
     total = first.astype(np.uint64) + second.astype(np.uint64) + np.asarray(carry).astype(np.uint64)
     return words(total), total >> np.uint64(WORD_BITS) != 0
 
 
 def with_borrow(first: Array, second: Array, borrow: Array | int = 0) -> tuple[Array, Array]:
-    """Return the difference of two numbers, and whether it is less than nothing."""
+    """Return the difference of two numbers, and whether it is negative."""
     total = first.astype(np.int64) - second.astype(np.int64) - np.asarray(borrow).astype(np.int64)
     return words(total), total < 0
 
@@ -84,12 +84,12 @@ def high(first: Array, second: Array, *, is_signed: bool = False) -> Array:
 
 
 def field(value: Array, packed: Array, *, is_signed: bool) -> Array:
-    """Return a field of bits: its first in bits 0 to 4 of *packed*, how many in bits 16 on."""
+    """Return a bit field: *packed* has its offset in bits 0 to 4 and its width in bits 16 on."""
     return extracted(value, packed & np.uint32(31), packed >> np.uint32(16), is_signed=is_signed)
 
 
 def wide_field(value: Array, packed: Array, *, is_signed: bool) -> Array:
-    """Return a field of bits of numbers of 64 bits, as `field` does."""
+    """Return a bit field of 64-bit numbers, as `field` does."""
     offset = (packed & np.uint32(63)).astype(np.uint64)
     room = np.maximum(64 - (packed >> np.uint32(16) & np.uint32(127)).astype(np.int64), 0)
     moved = value >> offset << room.astype(np.uint64)
@@ -97,7 +97,7 @@ def wide_field(value: Array, packed: Array, *, is_signed: bool) -> Array:
 
 
 def extracted(value: Array, offset: Array, width: Array, *, is_signed: bool) -> Array:
-    """Return so many bits of numbers from *offset* on."""
+    """Return *width* bits of numbers from *offset* on."""
     width = (width & np.uint32(63)).astype(np.int64)
     moved = value.astype(np.int64) >> (offset & np.uint32(31)).astype(np.int64)
     found = moved & ((np.int64(1) << width) - 1)
@@ -106,24 +106,24 @@ def extracted(value: Array, offset: Array, width: Array, *, is_signed: bool) -> 
 
 
 def from_float(value: Array, *, is_signed: bool = False) -> Array:
-    """Return numbers of single precision, cut to whole ones."""
+    """Return FP32 numbers truncated to integers."""
     found = np.nan_to_num(value.view(np.float32).astype(np.float64), posinf=2.0**63)
     least, most = (-(2**31), 2**31 - 1) if is_signed else (0, 2**32 - 1)
     return words(np.clip(np.trunc(found), least, most).astype(np.int64))
 
 
 def single(value: Array) -> Array:
-    """Return the bits of numbers of single precision."""
+    """Return the bits of FP32 numbers."""
     return np.ascontiguousarray(value, np.float32).view(np.uint32)
 
 
 def floats(value: Array) -> Array:
-    """Return bits as numbers of single precision."""
+    """Return bits as FP32 numbers."""
     return np.ascontiguousarray(value).view(np.float32)
 
 
 def quiet(compute: Callable[..., Any]) -> Callable[..., Any]:
-    """Return *compute* without warnings of numbers that are none, which real code makes too."""
+    """Return *compute* without numpy's warnings about NaN, infinity and division by 0."""
 
     def silent(*values: Array) -> Array:
         with np.errstate(all="ignore"):
@@ -133,7 +133,7 @@ def quiet(compute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leading(value: Array, *, right: bool) -> Array:
-    """Return the place of the first bit that is set, from either end; -1 where none is."""
+    """Return the position of the first set bit from either end; -1 where none is set."""
     wide = value.astype(np.int64)
     wide = wide & -wide if right else wide
     place = np.frexp(wide.astype(np.float64))[1].astype(np.int64) - 1
@@ -214,7 +214,7 @@ def _least(name: str, first: Array, second: Array) -> Array:
 
 
 def reversed_bits(value: Array) -> Array:
-    """Return numbers with their bits in the other order."""
+    """Return numbers with their bits reversed."""
     for by, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
         value = value >> np.uint32(by) & np.uint32(mask) | (value & np.uint32(mask)) << np.uint32(
             by
@@ -245,25 +245,32 @@ FORMS: Mapping[str, Form] = {
         for name in ("min", "max")
         for kind in "iu"
     },
-    "s_mov_b32": Form("x", "x", lambda a: a, LINEAR),
-    "s_mov_b64": Form("x", "x", lambda a: a, LINEAR),
-    "s_movk_i32": Form("w", "w", lambda a: a, LINEAR),
-    "s_not_b32": Form("x", "xc", lambda a: ~a),
-    "s_not_b64": Form("x", "xc", lambda a: ~a),
-    "s_add_i32": Form("ww", "w", lambda a, b: a + b, LINEAR),
+    **dict.fromkeys(("s_mov_b32", "s_mov_b64"), Form("x", "x", lambda a: a, LINEAR)),
+    **dict.fromkeys(
+        ("s_movk_i32", "v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32"),
+        Form("w", "w", lambda a: a, LINEAR),
+    ),
+    **dict.fromkeys(("s_not_b32", "s_not_b64"), Form("x", "xc", lambda a: ~a)),
+    **dict.fromkeys(
+        ("s_add_i32", "s_addk_i32", "v_add_u32"), Form("ww", "w", lambda a, b: a + b, LINEAR)
+    ),
+    **dict.fromkeys(("s_sub_i32", "v_sub_u32"), Form("ww", "w", lambda a, b: a - b, LINEAR)),
+    **dict.fromkeys(
+        ("s_mul_i32", "s_mulk_i32", "v_mul_lo_u32"), Form("ww", "w", lambda a, b: a * b)
+    ),
+    **dict.fromkeys(("s_mul_hi_u32", "v_mul_hi_u32"), Form("ww", "w", high)),
+    **dict.fromkeys(
+        ("s_mul_hi_i32", "v_mul_hi_i32"), Form("ww", "w", lambda a, b: high(a, b, is_signed=True))
+    ),
+    **dict.fromkeys(
+        ("s_cselect_b32", "s_cselect_b64"), Form("xxc", "x", lambda a, b, c: np.where(c, a, b))
+    ),
+    **dict.fromkeys(("s_brev_b32", "v_bfrev_b32"), Form("w", "w", reversed_bits)),
     "s_add_u32": Form("ww", "wc", with_carry),
     "s_addc_u32": Form("wwc", "wc", with_carry),
-    "s_sub_i32": Form("ww", "w", lambda a, b: a - b, LINEAR),
     "s_sub_u32": Form("ww", "wc", with_borrow),
     "s_subb_u32": Form("wwc", "wc", with_borrow),
-    "s_addk_i32": Form("ww", "w", lambda a, b: a + b, LINEAR),
-    "s_mulk_i32": Form("ww", "w", lambda a, b: a * b),
-    "s_mul_i32": Form("ww", "w", lambda a, b: a * b),
-    "s_mul_hi_u32": Form("ww", "w", high),
-    "s_mul_hi_i32": Form("ww", "w", lambda a, b: high(a, b, is_signed=True)),
     "s_abs_i32": Form("w", "wc", lambda a: words(np.abs(signed(a).astype(np.int64)))),
-    "s_cselect_b32": Form("xxc", "x", lambda a, b, c: np.where(c, a, b)),
-    "s_cselect_b64": Form("xxc", "x", lambda a, b, c: np.where(c, a, b)),
     "s_bfe_u32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=False)),
     "s_bfe_i32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=True)),
     "s_bfe_u64": Form("qw", "qc", lambda a, b: wide_field(a, b, is_signed=False)),
@@ -280,13 +287,8 @@ FORMS: Mapping[str, Form] = {
         )
         for bits in range(1, 5)
     },
-    "v_mov_b32": Form("w", "w", lambda a: a, LINEAR),
     "v_mov_b64": Form("q", "q", lambda a: a, LINEAR),
-    "v_accvgpr_read_b32": Form("w", "w", lambda a: a, LINEAR),
-    "v_accvgpr_write_b32": Form("w", "w", lambda a: a, LINEAR),
     "v_not_b32": Form("w", "w", lambda a: ~a),
-    "v_bfrev_b32": Form("w", "w", reversed_bits),
-    "s_brev_b32": Form("w", "w", reversed_bits),
     "v_lshlrev_b16": Form("ww", "w", lambda a, b: b << (a & np.uint32(15)) & np.uint32(HALF)),
     "v_lshrrev_b16": Form("ww", "w", lambda a, b: (b & np.uint32(HALF)) >> (a & np.uint32(15))),
     "v_ashrrev_i16": Form(
@@ -299,8 +301,6 @@ FORMS: Mapping[str, Form] = {
     "v_add_u16": Form("ww", "w", lambda a, b: a + b & np.uint32(HALF)),
     "v_sub_u16": Form("ww", "w", lambda a, b: a - b & np.uint32(HALF)),
     "v_mul_lo_u16": Form("ww", "w", lambda a, b: a * b & np.uint32(HALF)),
-    "v_add_u32": Form("ww", "w", lambda a, b: a + b, LINEAR),
-    "v_sub_u32": Form("ww", "w", lambda a, b: a - b, LINEAR),
     "v_subrev_u32": Form("ww", "w", lambda a, b: b - a, LINEAR),
     "v_add_co_u32": Form("ww", "wm", with_carry),
     "v_addc_co_u32": Form("wwm", "wm", with_carry),
@@ -319,7 +319,6 @@ FORMS: Mapping[str, Form] = {
     "v_bfi_b32": Form("www", "w", lambda a, b, c: a & b | ~a & c),
     "v_bfe_u32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=False)),
     "v_bfe_i32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=True)),
-    "v_mul_lo_u32": Form("ww", "w", lambda a, b: a * b),
     "v_mul_u32_u24": Form(
         "ww", "w", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))
     ),
@@ -328,8 +327,6 @@ FORMS: Mapping[str, Form] = {
         "www", "w", lambda a, b, c: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF)) + c
     ),
     "v_mad_i32_i24": Form("www", "w", lambda a, b, c: _signed24(a) * _signed24(b) + c),
-    "v_mul_hi_u32": Form("ww", "w", high),
-    "v_mul_hi_i32": Form("ww", "w", lambda a, b: high(a, b, is_signed=True)),
     "v_mad_u64_u32": Form(
         "wwq", "q", lambda a, b, c: a.astype(np.uint64) * b.astype(np.uint64) + c
     ),
@@ -351,7 +348,7 @@ FORMS: Mapping[str, Form] = {
 
 
 def selected(value: Array, part: str, *, is_signed: bool) -> Array:
-    """Return a part of numbers as SDWA names it: DWORD, WORD_1 or BYTE_3."""
+    """Return a part of numbers by its SDWA name: DWORD, WORD_1 or BYTE_3."""
     kind, _, place = part.partition("_")
     if kind == "DWORD":
         return value
@@ -360,7 +357,7 @@ def selected(value: Array, part: str, *, is_signed: bool) -> Array:
 
 
 def number_of(text: str, name: str) -> int | None:
-    """Return the number that an operand of the instruction *name* is; None where it is none."""
+    """Return the number that an operand of instruction *name* is; None where it is not one."""
     if re.fullmatch(r"-?(?:0x[0-9a-f]+|\d+)", text):
         number = int(text, 0)
         if re.match(r"s_(?:cmpk_\w+_i32|movk|addk|mulk)", name):

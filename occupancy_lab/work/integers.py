@@ -1,4 +1,4 @@
-"""What each operation on whole numbers and masks gives, for all programs and iterations at once.
+"""What each operation on integers and masks gives, for all programs and iterations at once.
 
 Each function takes the Evaluator, the operation and what is known of its operands.
 """
@@ -68,13 +68,13 @@ def _both_masks(operands: Sequence[Known]) -> bool:
 
 def _add(evaluator: Any, operation: Operation, operands: Any) -> Any:
     if _both_masks(operands):
-        return _elementwise(operator.xor)(evaluator, operation, operands)
+        return elementwise(operator.xor)(evaluator, operation, operands)
     return tiles.add(operands[0], operands[1], operation.results[0].type.shape)
 
 
 def _subtract(evaluator: Any, operation: Operation, operands: Any) -> Any:
     if _both_masks(operands):
-        return _elementwise(operator.xor)(evaluator, operation, operands)
+        return _add(evaluator, operation, operands)
     minus = tiles.scaled(operands[1], -1)
     return tiles.add(operands[0], minus, operation.results[0].type.shape)
 
@@ -88,7 +88,9 @@ def _multiply(evaluator: Any, operation: Operation, operands: Any) -> Any:
     return tilewise.multiplied(one, other, operation.results[0].type.shape, evaluator.dimensions)
 
 
-def _elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the evaluator of an operation that applies *function* to each element."""
+
     def made(evaluator: Any, operation: Operation, operands: Any) -> Any:
         kind = operation.results[0].type
         truth = kind.element == "i1"
@@ -107,7 +109,7 @@ def _divided(rounded: Callable[..., Any], *, unsigned: bool = False) -> Callable
             return one
         if one.low >= 0 and other.is_constant and other.const > 0 and rounded is not _ceiling:
             return tilewise.floor_divided(one, other.const, shape, evaluator.dimensions)
-        return _elementwise(_unsigned(rounded, operation) if unsigned else rounded)(
+        return elementwise(_unsigned(rounded, operation) if unsigned else rounded)(
             evaluator, operation, operands
         )
 
@@ -127,7 +129,7 @@ def _remainder(*, unsigned: bool = False) -> Callable[..., Any]:
             quotient = tilewise.floor_divided(one, divisor, shape, evaluator.dimensions)
             return tiles.add(one, tiles.scaled(quotient, -divisor), shape)
         rest = _unsigned(_rest, operation) if unsigned else _rest
-        return _elementwise(rest)(evaluator, operation, operands)
+        return elementwise(rest)(evaluator, operation, operands)
 
     return made
 
@@ -155,7 +157,7 @@ def _rest(one: Any, other: Any) -> Any:
 
 
 def _unsigned(function: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
-    """Return *function* of the numbers as unsigned ones; those of 64 bits are taken as they are."""
+    """Return *function* applied to unsigned numbers; 64-bit numbers are taken as they are."""
     bits = operation.operands[0].type.bits
     if bits >= 64:  # noqa: PLR2004
         return function
@@ -166,7 +168,7 @@ def _unsigned(function: Callable[..., Any], operation: Operation) -> Callable[..
 def _least(sign: int) -> Callable[..., Any]:
     def made(evaluator: Any, operation: Operation, operands: Any) -> Any:
         if _both_masks(operands):
-            return _elementwise(operator.and_ if sign > 0 else operator.or_)(
+            return elementwise(operator.and_ if sign > 0 else operator.or_)(
                 evaluator, operation, operands
             )
         shape = operation.results[0].type.shape
@@ -181,7 +183,7 @@ def _least_unsigned(sign: int) -> Callable[..., Any]:
         if _both_masks(operands) or all(one.low >= 0 for one in operands):
             return _least(sign)(evaluator, operation, operands)
         function = np.minimum if sign > 0 else np.maximum
-        return _elementwise(_unsigned(function, operation))(evaluator, operation, operands)
+        return elementwise(_unsigned(function, operation))(evaluator, operation, operands)
 
     return made
 
@@ -191,21 +193,21 @@ def _and(evaluator: Any, operation: Operation, operands: Any) -> Any:
         return tilewise.both(operands[0], operands[1], operation.results[0].type.shape)
     if any(one.hidden for one in operands):
         return evaluator.unknown(operation, operands)
-    return _elementwise(operator.and_)(evaluator, operation, operands)
+    return elementwise(operator.and_)(evaluator, operation, operands)
 
 
 def _or(evaluator: Any, operation: Operation, operands: Any) -> Any:
     if _both_masks(operands):
         shape = operation.results[0].type.shape
         return tilewise.either(operands[0], operands[1], shape, evaluator.dimensions)
-    return _elementwise(operator.or_)(evaluator, operation, operands)
+    return elementwise(operator.or_)(evaluator, operation, operands)
 
 
 def _xor(evaluator: Any, operation: Operation, operands: Any) -> Any:
     one, other = operands
     if isinstance(one, Mask) and isinstance(other, Mask) and other.constant is not None:
         return tilewise.inverted(one, evaluator.dimensions) if other.constant else one
-    return _elementwise(operator.xor)(evaluator, operation, operands)
+    return elementwise(operator.xor)(evaluator, operation, operands)
 
 
 def _shifted_left(evaluator: Any, operation: Operation, operands: Any) -> Any:
@@ -214,7 +216,7 @@ def _shifted_left(evaluator: Any, operation: Operation, operands: Any) -> Any:
         return tiles.scaled(one, 1 << by.const)
     if one.hidden or by.hidden:
         return evaluator.unknown(operation, operands)
-    return _elementwise(lambda x, y: x << np.clip(y, 0, 63))(evaluator, operation, operands)
+    return elementwise(lambda x, y: x << np.clip(y, 0, 63))(evaluator, operation, operands)
 
 
 def _shifted_right(*, unsigned: bool) -> Callable[..., Any]:
@@ -225,13 +227,13 @@ def _shifted_right(*, unsigned: bool) -> Callable[..., Any]:
             return tilewise.floor_divided(one, 1 << by.const, shape, evaluator.dimensions)
         bits = operation.operands[0].type.bits
         if unsigned and bits >= 64:  # noqa: PLR2004
-            return _elementwise(
+            return elementwise(
                 lambda x, y: (x.astype("uint64") >> np.clip(y, 0, 63).astype("uint64")).astype(
                     "int64"
                 )
             )(evaluator, operation, operands)
         function = _unsigned(operator.rshift, operation) if unsigned else operator.rshift
-        return _elementwise(function)(evaluator, operation, operands)
+        return elementwise(function)(evaluator, operation, operands)
 
     return made
 
@@ -265,7 +267,7 @@ def _select(evaluator: Any, operation: Operation, operands: Any) -> Any:
 
 
 def _cast(*, signed: bool) -> Callable[..., Any]:
-    def made(  # noqa: PLR0911 - a line for each kind
+    def made(  # noqa: PLR0911 - a return for each kind
         evaluator: Any, operation: Operation, operands: Any
     ) -> Any:
         (one,) = operands
@@ -286,7 +288,7 @@ def _cast(*, signed: bool) -> Callable[..., Any]:
         bits = operation.operands[0].type.bits
         if one.hidden or bits >= 64:  # noqa: PLR2004
             return evaluator.unknown(operation, operands)
-        return _elementwise(lambda x: x & ((1 << bits) - 1))(evaluator, operation, operands)
+        return elementwise(lambda x: x & ((1 << bits) - 1))(evaluator, operation, operands)
 
     return made
 
@@ -294,7 +296,7 @@ def _cast(*, signed: bool) -> Callable[..., Any]:
 def _high_half(evaluator: Any, operation: Operation, operands: Any) -> Any:
     if operation.operands[0].type.bits > 32:  # noqa: PLR2004
         return evaluator.unknown(operation, operands)
-    return _elementwise(
+    return elementwise(
         _unsigned(
             lambda x, y: ((x.astype("uint64") * y.astype("uint64")) >> np.uint64(32)).astype(
                 "int64"
@@ -343,7 +345,7 @@ def _along(scan: int) -> Callable[..., Any]:
             return _scanned(evaluator, operation, operands[0], body[0].name)
 
         def change(table: Any) -> Any:
-            if is_uniform:  # an array over programs and iterations, of which all elements are equal
+            if is_uniform:  # an array over programs and iterations, equal for all elements
                 whole = np.broadcast_to(table[..., None], (*table.shape, shape[axis]))
             else:
                 whole = np.broadcast_to(table, (table.shape[0], *shape))
@@ -373,7 +375,7 @@ def _join(evaluator: Any, operation: Operation, operands: Any) -> Any:
     return evaluator.chosen(which, one, other, operation.results[0])
 
 
-# Shapes: what is made of the tables, and of the dimensions along which something is unknown
+# Shapes: how tables change, and the dimensions along which a value is unknown
 
 
 def _same(_: Any, __: Operation) -> Any:
@@ -451,39 +453,20 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "arith.index_cast": _cast(signed=True),
     "arith.index_castui": _cast(signed=False),
     "tt.bitcast": _cast(signed=True),
-    "math.absi": _elementwise(np.abs),
+    "math.absi": elementwise(np.abs),
     "tt.mulhiui": _high_half,
     "tt.reduce": _along(0),
     "tt.scan": _along(1),
     "tt.join": _join,
 }
 LINEAR = frozenset(
-    [
-        "arith.constant",
-        "arith.addi",
-        "arith.subi",
-        "arith.muli",
-        "arith.andi",
-        "arith.select",
-        "arith.shli",
-        "tt.join",
-        "arith.extsi",
-        "arith.extui",
-        "arith.trunci",
-        "arith.index_cast",
-        "arith.index_castui",
-        "tt.bitcast",
-    ]
+    {"arith.constant", "arith.addi", "arith.subi", "arith.muli", "arith.andi", "arith.shli"}
+    | {"arith.select", "arith.extsi", "arith.extui", "arith.trunci", "arith.index_cast"}
+    | {"arith.index_castui", "tt.bitcast", "tt.join"}
 )
-"""What takes care itself of operands that are unknown."""
+"""Operations that handle unknown operands themselves."""
 EXACT = frozenset(
-    [
-        "tt.get_program_id",
-        "tt.get_num_programs",
-        "tt.make_range",
-        "arith.extsi",
-        "arith.select",
-        "tt.join",
-    ]
+    {"tt.get_program_id", "tt.get_num_programs", "tt.make_range"}
+    | {"arith.extsi", "arith.select", "tt.join"}
 )
-"""What never wraps around."""
+"""Operations whose results never wrap around."""

@@ -1,8 +1,9 @@
 """Which line of a kernel's source each instruction of a cubin comes from.
 
-A cubin has two line tables: `.debug_line` leads from instructions to lines of the source, and
-`.nv_debug_line_sass` to lines of the PTX text. There a `.loc` says file, line and column, and the
-comment that LLVM writes behind it through which calls the line is reached; the former has neither.
+A cubin has two line tables: `.debug_line` maps instructions to lines of the source, and
+`.nv_debug_line_sass` to lines of the PTX text. A `.loc` in the PTX gives file, line and column, and
+LLVM's comment behind it gives the calls through which the line is reached; `.debug_line` has
+neither columns nor calls.
 
 Format: DWARF Debugging Information Format, version 2, 6.2; PTX ISA, 11.5.3 (.loc).
 """
@@ -26,17 +27,17 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.cubin import Elf
 
 LONGEST = 64
-"""Bits of a number of varying length."""
+"""The most bits of a variable-length number."""
 TO_SOURCE, TO_PTX = ".debug_line", ".nv_debug_line_sass"
 LAST_VERSION = 4
-"""Of the format: the fifth writes its tables of files otherwise."""
+"""The last supported version of the format; version 5 encodes its file tables differently."""
 MOST_ROWS = 1_000_000
-"""Rows of a table that are read."""
+"""The most rows of a table that are read."""
 RELOCATION = "<QQq"
 EXTENDED, COPY, ADVANCE_ADDRESS, ADVANCE_LINE, SET_FILE, SET_COLUMN = range(6)
 CONSTANT_ADVANCE, FIXED_ADVANCE = 8, 9
 END_SEQUENCE, SET_ADDRESS = 1, 2
-"""The opcodes of a line table's program, and of those behind EXTENDED."""
+"""The opcodes of a line program, and those that follow EXTENDED."""
 FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
 LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?[^/]*(?://\s*(.*))?")
 CALL = re.compile(r"@\[\s*([^\s:@\[\]]+):(\d+):(\d+)")
@@ -48,7 +49,7 @@ class _Reader:
     offset: int = 0
 
     def number(self, layout: str) -> int:
-        """Return the next number, of a *layout* of struct."""
+        """Return the next number, in a *layout* of `struct`."""
         if layout == "B" and self.offset < len(self.content):
             self.offset += 1
             return self.content[self.offset - 1]
@@ -57,7 +58,7 @@ class _Reader:
         return int(value)
 
     def leb(self, *, signed: bool = False) -> int:
-        """Return the next number of a varying length (LEB128)."""
+        """Return the next variable-length number (LEB128)."""
         value = shift = 0
         while True:
             byte = self.number("B")
@@ -79,9 +80,9 @@ Row: TypeAlias = "tuple[int, int, int, int]"
 
 
 def read_lines(elf: Elf, name: str, ptx: str | None) -> list[Place | None]:
-    """Return the line of the source of each instruction of the kernel *name*; None is not known.
+    """Return the source line of each instruction of the kernel *name*; None where not known.
 
-    Without its *ptx* neither columns nor the calls of helpers are known.
+    Columns and the calls of helper functions are only known with the *ptx*.
 
     Raises:
         BinaryError: a line table is damaged.
@@ -102,7 +103,7 @@ def read_lines(elf: Elf, name: str, ptx: str | None) -> list[Place | None]:
 
 
 def ptx_places(ptx: str) -> dict[int, Place | None]:
-    """Return the line of the source of each line of *ptx*, by its number."""
+    """Return the source line of each line of *ptx*, by its number."""
     files: dict[str, str] = {}
     named: dict[str, str] = {}
     lines = ptx.split("\n")
@@ -158,7 +159,7 @@ def _rows(
 
 
 def _all_rows(content: memoryview, files: dict[int, str]) -> Iterator[tuple[int, Row]]:
-    """Yield the rows of all of a section's tables, with where the address of each was set."""
+    """Yield the rows of all tables of a section, with the offset at which each address was set."""
     reader = _Reader(content)
     count = 0
     while reader.offset < len(content):
@@ -196,10 +197,10 @@ def _read_files(reader: _Reader, files: dict[int, str]) -> None:
 
 @dataclass(slots=True)
 class _State:
-    """Where the program of a table is."""
+    """The state of a line program."""
 
     start: int = 0
-    """Where the address was set."""
+    """The offset at which the address was set."""
     address: int = 0
     file: int = 1
     line: int = 1
@@ -233,7 +234,7 @@ def _program(
 
 
 def _extended(reader: _Reader, state: _State) -> _State:
-    """Follow an opcode behind EXTENDED, and return where the program is then."""
+    """Execute an extended opcode, and return the state after it."""
     length = reader.leb()
     following = reader.offset + length
     opcode = reader.number("B")
@@ -247,7 +248,7 @@ def _extended(reader: _Reader, state: _State) -> _State:
 
 
 def _standard(reader: _Reader, state: _State, opcode: int, operands: int) -> None:
-    """Follow an opcode that changes one number, or none that is needed."""
+    """Execute an opcode that changes one number, or skip one that is not needed."""
     if opcode == ADVANCE_ADDRESS:
         state.address += reader.leb()
     elif opcode == ADVANCE_LINE:

@@ -1,12 +1,12 @@
 """Which registers of a thread hold a value that is still needed, at each instruction of a kernel.
 
-Live variables (Aho, Lam, Sethi and Ullman, "Compilers", 9.2.5), from the last instruction back: a
-register is live from where it is written to where it is last read. The instruction at which most
-are live is why a kernel takes as many registers as it does.
+Live variable analysis (Aho, Lam, Sethi and Ullman, "Compilers", 9.2.5), backwards from the last
+instruction: a register is live from where it is written to where it is last read. The most live
+registers at any instruction determine how many registers a kernel takes.
 
-Which operands an instruction has is by the text of nvdisasm, whose own life ranges the tests hold
-these against; of AMD's GPUs it is the assembly that says so. So are the operations of a product of
-matrices known, `product_flops`.
+The operands of NVIDIA's instructions are from nvdisasm, whose live ranges the tests compare with
+these; those of AMD's are from the assembly. `product_flops`, the operations of products of
+matrices, has the same sources.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ if TYPE_CHECKING:
 TENSOR = frozenset(OPCODES["tensor_instructions"].values())
 HMMA, IMMA, QMMA, HGMMA_FLOAT = 0x03C, 0x037, 0x07A, 0x1F0
 HMMA_DEPTHS: Mapping[int, int] = MappingProxyType({0: 8, 1: 16, 2: 4})
-"""k of an HMMA of 16 x 8 results, by bits 75 and 78."""
+"""k of an HMMA with 16 x 8 results, by bits 75 and 78."""
 IMMA_DEPTHS: Mapping[int, int] = MappingProxyType({4: 16, 5: 32, 6: 64})
-"""k of an IMMA of 16 x 8 results, by bits 75, 85 and 86; others have 8 x 8 of them."""
+"""k of an IMMA with 16 x 8 results, by bits 75, 85 and 86; other IMMAs have 8 x 8 results."""
 QMMA_DEPTH = 32
 WARPGROUP_DEPTHS: Mapping[int, int] = MappingProxyType({0: 16, 1: 16, 2: 8})
-"""k of an HGMMA, by bits 76 and 77: of fp16, bf16 and tf32. All are rows of 32 bytes."""
+"""k of an HGMMA, by bits 76 and 77: of fp16, bf16 and tf32. Each is a row of 32 bytes."""
 WARPGROUP_BYTES = 32
-"""k of the warp groups' products of one byte."""
+"""k of warp groups' products with types of one byte."""
 
 FIRST, SECOND, THIRD = 24, 32, 64
-"""Where in an instruction the numbers of its sources are."""
+"""Bit positions of the source registers in an instruction."""
 THREAD_REGISTERS = (1 << ZERO) - 1
 VGPRS = bits([*range(VECTORS, VECTORS + LAST_VECTOR), LAST_PLACE])
 AGPRS = bits(range(FIRST_PLACE, FIRST_PLACE + ACCUMULATION))
-"""The vector registers of AMD's GPUs, and those that they accumulate products in."""
+"""The vector registers of AMD's GPUs, and their accumulation registers."""
 GUARD = 12
-"""Where the number of the predicate is under which an instruction does something."""
+"""The bit position of an instruction's guard predicate."""
 REGISTERS = 1
 """The form in which all sources are registers."""
 ONE, TWO, THREE, LAST = range(4)
@@ -79,28 +79,29 @@ _OPERANDS = {
 OPERANDS: Mapping[int, int] = MappingProxyType(
     {opcode: kind for kind, opcodes in _OPERANDS.items() for opcode in opcodes}
 )
-"""The sources of an instruction: its first, its second alone, two, or three of them."""
+"""The sources of an instruction: only the first, only the last, two, or three."""
 PAIRS = frozenset({0x028, 0x029, 0x02A, 0x02B, FFMA2, FMUL2, FADD2})
-"""Instructions of FP64 and of two FP32 at once, whose sources are pairs of registers."""
+"""Instructions on FP64 and on two FP32 at once, whose sources are pairs of registers."""
 CONVERSIONS, SIZE_BIT, SIZE_64 = range(0x110, 0x113), 84, 3
-"""F2F, F2I and I2F of wide numbers, and where they say how many bytes their source has."""
+"""F2F, F2I and I2F of wide numbers, and the field with the size of their source."""
 SAME_FIRST, SAME_SECOND = 82, 85
-"""Bits of one of two FP32 that say that a source is one register for both."""
+"""Bits of an instruction on two FP32 by which a source is one register for both."""
 WIDE, SYNCS = 0x025, 0x1A7
-"""IMAD.WIDE adds a pair; SYNCS is an access to a barrier in shared memory."""
+"""IMAD.WIDE adds a pair; SYNCS accesses a barrier in shared memory."""
 TYPE_BIT, TF32 = 82, 2
-"""Of the numbers that an HMMA multiplies."""
+"""The field of an HMMA with the type that it multiplies."""
 FLOPS_OF_DEPTH, INTEGER_SUMS = 2 * 16 * 8, 4
-"""Of a warp's product of 16 x 8 results, and its sums in registers of a thread."""
+"""FLOPs per k of a warp's product with 16 x 8 results, and the registers of its integer sums."""
 HGMMA_FIRST, HGMMA_REGISTERS = 4, 6
-"""Registers of the first matrix of a product of warpgroups, in the form that has it in some."""
+"""Registers of the first matrix of a warp group's product, and the form that has it in
+registers."""
 
 
 def live_registers(code: Code) -> list[int]:
-    """Return how many registers are live at each instruction of *code*, its results among them.
+    """Return how many registers are live at each instruction of *code*, including its results.
 
-    The register of the stack always is. A value is taken to go on where an instruction writes its
-    register under a condition.
+    The stack register is always live. Where an instruction writes a register under a condition, the
+    register's previous value stays live.
     """
     needed = [registers_read(word, code.decoder) for word in code.words]
     written = [one & THREAD_REGISTERS for one in code.written]
@@ -115,9 +116,9 @@ def live_registers(code: Code) -> list[int]:
 def live_vectors(code: GcnCode, *, is_unified: bool) -> list[int]:
     """Return how many vector registers of a lane are live at each instruction of AMD's *code*.
 
-    Accumulation registers (AGPRs) are among them where both *is_unified*; where they have a file of
-    their own it is the larger number of the two. What is written for some lanes of a wave is taken
-    to leave nothing to the others, which have gone another way.
+    With *is_unified*, accumulation registers (AGPRs) are included; where they have their own file,
+    the larger of the two numbers is returned. A write to some lanes of a wave is assumed to end a
+    register's previous value in all lanes, because the others have taken another path.
     """
     needed = [bits(one.reads) for one in code.instructions]
     found = live_at(code.blocks, needed, code.written, [~one for one in code.written])
@@ -128,10 +129,10 @@ def live_vectors(code: GcnCode, *, is_unified: bool) -> list[int]:
 def live_at(
     blocks: Mapping[int, Block], needed: Sequence[int], written: Sequence[int], kept: Sequence[int]
 ) -> list[int]:
-    """Return the registers that are live at each instruction, a bit each, its results among them.
+    """Return the registers live at each instruction, including its results, as bit sets.
 
-    By instruction, *needed* has those that it reads, *written* those that it writes, and in *kept*
-    a bit is set of each of which it leaves something.
+    By instruction, *needed* has the registers that it reads, *written* those that it writes, and
+    *kept* those of whose previous value it keeps something.
     """
     found = [0] * len(needed)
     before = dict.fromkeys(blocks, 0)
@@ -153,7 +154,7 @@ def live_at(
 
 
 def registers_read(word: int, decoder: Decoder) -> int:
-    """Return the registers of a thread that an instruction reads, a bit each."""
+    """Return the registers of a thread that an instruction reads, as a bit set."""
     opcode, form = word & 0x1FF, word >> 9 & 7
     kind = OPERANDS.get(opcode)
     if kind is None:
@@ -166,7 +167,7 @@ def registers_read(word: int, decoder: Decoder) -> int:
         second -= word >> SAME_SECOND & 1
     if decoder.form(word) is operations.MOV64:
         second = 2
-    if opcode == operations.HFMA2_MMA and decoder.is_blackwell:  # is an addition there
+    if opcode == operations.HFMA2_MMA and decoder.is_blackwell:  # an addition on Blackwell
         kind, first = TWO, 1 + (word >> operations.WIDE_ADD_BIT & 1)
         second = first
     found = 0 if kind == LAST else _field(word, FIRST, first)
@@ -179,7 +180,7 @@ def registers_read(word: int, decoder: Decoder) -> int:
 
 
 def _field(word: int, place: int, count: int = 1) -> int:
-    """Return *count* registers from the one on whose number is at *place*; none for RZ."""
+    """Return *count* registers from the one in the field at *place* on; none for RZ."""
     register = word >> place & 255
     return 0 if register == ZERO else (1 << count) - 1 << register & THREAD_REGISTERS
 
@@ -189,14 +190,14 @@ def _address(word: int, decoder: Decoder) -> int:
 
 
 def _shuffled(word: int, _: Decoder) -> int:
-    """Return what a SHFL reads: a value, and a lane and a mask where they are no numbers."""
+    """Return the registers of a SHFL: its value, and its lane and mask where not immediate."""
     form = word >> 9 & 7
     lane = _field(word, SECOND) if form in {0, 1, 2} else 0
     return _field(word, FIRST) | lane | (_field(word, THIRD) if form in {0, 1, 4} else 0)
 
 
 def _added(word: int, decoder: Decoder) -> int:
-    """Return what an atomic operation reads: an address, a value, and one to compare with."""
+    """Return the registers of an atomic operation: its address, value and comparand."""
     opcode = word & 0x1FF
     count = max(decoder.moved_bytes(word) // 4, 1)
     swapped = _field(word, THIRD, count) if opcode == operations.ATOMG_CAS else 0
@@ -205,7 +206,7 @@ def _added(word: int, decoder: Decoder) -> int:
 
 
 def _multiplied(word: int, _: Decoder) -> int:
-    """Return what a product of a warp reads: two matrices, the first of 16 rows, and their sums."""
+    """Return the registers of a warp's product: two matrices, the first with 16 rows, and sums."""
     opcode = word & 0x1FF
     is_wide = opcode == HMMA and word >> TYPE_BIT & 3 == TF32
     number_bytes = 4 if is_wide else 2 if opcode == HMMA else 1
@@ -217,7 +218,7 @@ def _multiplied(word: int, _: Decoder) -> int:
 
 
 def _multiplied_by_group(word: int, _: Decoder) -> int:
-    """Return what a product of a warpgroup reads: its sums, and a matrix that is in registers."""
+    """Return the registers of a warp group's product: its sums, and any matrix in registers."""
     first = _field(word, FIRST, HGMMA_FIRST) if word >> 9 & 7 == HGMMA_REGISTERS else 0
     return first | _field(word, THIRD, warpgroup_registers(word))
 
@@ -251,18 +252,18 @@ READERS: Mapping[int, Callable[[int, Decoder], int]] = MappingProxyType(
 
 
 def product_flops(word: int) -> int | None:
-    """Return 2 m n k of an instruction, of a product of a warp group a warp's quarter of it.
+    """Return 2 m n k of an instruction; for a warp group's product, a warp's quarter of it.
 
-    It is 0 of what is no product, and None of one whose shape is not known: those of Blackwell's
-    tensor memory have theirs in a register. Sources of the fields: the encoder of Mesa's NAK
-    compiler (sm70_encode.rs) and, for those of warp groups, the text of nvdisasm.
+    0 for instructions that are no products. None where the shape is not known: products in
+    Blackwell's tensor memory have it in a register. The fields are from the encoder of Mesa's NAK
+    compiler (sm70_encode.rs) and, for warp groups, from nvdisasm.
     """
     opcode = word & 0x1FF
     if opcode not in TENSOR:
         return 0
     if opcode in HGMMA:
         depth = WARPGROUP_DEPTHS.get(word >> 76 & 3) if opcode == HGMMA_FLOAT else WARPGROUP_BYTES
-        # 64 x n results are n / 2 registers of each thread, and 16 rows are a warp's.
+        # 64 x n results take n / 2 registers of each thread, and 16 of the rows are a warp's.
         return None if depth is None else 2 * 16 * (2 * warpgroup_registers(word)) * depth
     depth = QMMA_DEPTH if opcode == QMMA else None
     if opcode == HMMA:

@@ -1,4 +1,4 @@
-"""How often loops run, and what they carry: all iterations of all programs at once."""
+"""How often loops run and what they carry, for all iterations of all programs at once."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from occupancy_lab.work.accesses import Reach, count, scaled
 from occupancy_lab.work.counts import NO_WAIT, Amount, Loop
 from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
 from occupancy_lab.work.tickets import only_waits
-from occupancy_lab.work.tiles import Known, Mask, Number, Source, TooLargeError
+from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, Source, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from occupancy_lab.work.module import Operation, Value
 
-GRID_AXES = 3
 FIRST_GUESS, LAST_GUESS = 64, 2**15
-"""Iterations of a while loop that are tried first, and last."""
+"""The first and the last guess of the iterations of a while loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class _At:
-    """A loop, and what comes to it."""
+    """A loop, and the programs and iterations that reach it."""
 
     walk: Any
     operation: Operation
@@ -35,7 +34,7 @@ class _At:
 
     @property
     def axis(self) -> int:
-        """The axis of its iterations."""
+        """The axis of the loop's iterations."""
         return GRID_AXES + self.depth
 
 
@@ -168,9 +167,10 @@ def _unknown_loop(at: _At, hidden: Sequence[tiles.Hidden], step: int | None = No
 def _blurred(
     walk: Any, lost: Sequence[Value], turns: Turns, roots: Iterable[Any]
 ) -> dict[Value, Made]:
-    """Return what a loop carries of which nothing is known but where it starts.
+    """Return carried values of which only the initial value is known.
 
-    Its elements differ from that alike where an iteration changes all of them alike.
+    All elements of a tile differ from it by the same amount where an iteration changes all of them
+    by the same amount.
     """
     recording, walk.recording = walk.recording, False
     walk.env |= {one: _placeholder(one, turns.inits[one]) for one in lost}
@@ -195,7 +195,7 @@ def _blurred(
 
 
 def _changed(key: _Carried, start: Known, end: Known, lost: Sequence[Value]) -> frozenset[int]:
-    """Return the dimensions of a tile along which an iteration adds different numbers to it."""
+    """Return the dimensions of a tile along which the change in an iteration differs."""
     others = tuple(one for one in end.hidden if one.source.key != key)
     keys = [each for one in others for each in (one.source.key, *one.source.roots)]
     if [one.scale for one in end.hidden if one not in others] != [1] or any(
@@ -207,7 +207,7 @@ def _changed(key: _Carried, start: Known, end: Known, lost: Sequence[Value]) -> 
 
 
 def _carry(walk: Any, turns: Turns) -> dict[Value, Made]:
-    """Find what a loop carries in each iteration, and return what it is after the loop."""
+    """Find what a loop carries in each iteration, and return the values after the loop."""
     if not any(one in walk.needed for one in turns.carried):
         return {}
     recording, walk.recording = walk.recording, False
@@ -225,7 +225,7 @@ def _carry(walk: Any, turns: Turns) -> dict[Value, Made]:
 
 @dataclass(slots=True)
 class _While:
-    """A while loop under way, as if it ran *size* times: who goes on, and what is handed on."""
+    """A while loop, walked as if it ran *size* times: its condition, and the values passed on."""
 
     at: _At
     size: int
@@ -233,7 +233,7 @@ class _While:
     handed: list[Made] = field(default_factory=list)
 
     def turn(self, along: int | None = None) -> list[Made]:
-        """Walk the condition and the body for all iterations, or for so many *along* the axis."""
+        """Walk the condition and the body for all iterations, or for *along* iterations."""
         walk, depth = self.at.walk, self.at.depth
         before, after = self.at.operation.regions
         sizes = list(self.at.reach.sizes)
@@ -245,12 +245,12 @@ class _While:
         return walk.region(after, inner, depth + 1)  # type: ignore[no-any-return]
 
     def single(self, _: int) -> tuple[list[Made], Mask]:
-        """Walk one iteration, and return that and who does it."""
+        """Walk one iteration, and return its values and who executes it."""
         made = self.turn(1)
         return made, tilewise.both(Mask(self.at.reach.where), self.going, ())
 
     def solve(self) -> None:
-        """Find what it carries, and who goes on."""
+        """Find the carried values and the condition."""
         walk, operation = self.at.walk, self.at.operation
         carried = operation.regions[0].blocks[0].arguments
         inits = dict(zip(carried, map(walk.value, operation.operands), strict=True))
@@ -262,7 +262,7 @@ class _While:
 
 
 def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
-    """Walk a while loop, for more and more iterations until every program has ended."""
+    """Walk a while loop, with ever more iterations until every program has ended."""
     at, size = _At(walk, operation, reach, depth), FIRST_GUESS
     while size <= LAST_GUESS:
         under_way = _While(at, size)
@@ -298,7 +298,7 @@ def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> Non
 
 
 def _waiting_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
-    """Walk a loop in which programs wait for others: what they look for is there at once."""
+    """Walk a loop that waits for other programs, assuming that its condition ends it at once."""
     walk, operation = at.walk, at.operation
     walk.note(hidden, "loop", NO_WAIT)
     _record(at, tiles.number(0), None)
@@ -324,14 +324,14 @@ def _ends(at: _At, going: Mask) -> Number | None:
 
 @dataclass(frozen=True, slots=True)
 class _Carried:
-    """The key of what a value was when an iteration began."""
+    """The key of a carried value at the beginning of an iteration."""
 
     value: Value
     part: int
 
 
 MOST_TURNS = 512
-"""Iterations that are followed one by one."""
+"""The most iterations that are followed one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,16 +344,16 @@ class Turns:
     size: int
     trips: Number
     turn: Callable[[], list[Made]]
-    """Walks the body for all iterations at once, and returns what it hands to the next."""
+    """Walks the body for all iterations at once, and returns what it passes to the next one."""
     single: Callable[[int], tuple[list[Made], Mask]] | None = None
-    """Walks one iteration, and returns that and who does it; None where iterations are not told
-    apart."""
+    """Walks one iteration, and returns its values and who executes it; None where iterations cannot
+    be walked one by one."""
 
 
 def solve(walk: Any, turns: Turns) -> tuple[dict[Value, Made], list[Value]]:
-    """Set what a loop carries in each iteration, and return what that is after the loop.
+    """Set the carried values of each iteration.
 
-    The second part is what could not be found.
+    Returns their values after the loop, and the values that could not be found.
     """
     after: dict[Value, Made] = {}
     todo = [one for one in turns.carried if one in walk.needed]
@@ -467,7 +467,7 @@ def _summed(walk: Any, start: Number, step: Number, turns: Turns) -> tuple[Known
 
 
 def _replaced(walk: Any, start: Known, end: Known, turns: Turns) -> tuple[Known, Known] | None:
-    """Return what is *end* of the iteration before, and *start* in the first."""
+    """Return *end* of the previous iteration, and *start* in the first one."""
     trips = tiles.total(turns.trips, walk.dimensions)
     index = walk.axis_array(turns.axis, turns.size)
     before = _taken(end, turns.axis, np.maximum(index - 1, 0), "before")
@@ -480,7 +480,7 @@ def _replaced(walk: Any, start: Known, end: Known, turns: Turns) -> tuple[Known,
 
 
 def taken(value: Made, axis: int, place: Any) -> Made:
-    """Return what a value is in iteration *place* of a loop, an array over the outer axes."""
+    """Return a value in iteration *place* of a loop, an array over the outer axes."""
     return with_numbers(value, [_taken(one, axis, place, "then") for one in numbers_of(value)])
 
 
@@ -523,9 +523,9 @@ def _taken(value: Known, axis: int, place: Any, when: str) -> Known:
 def _followed(
     walk: Any, todo: Sequence[Value], turns: Turns, solved: Mapping[Value, Made]
 ) -> dict[Value, Made] | None:
-    """Follow what a loop carries iteration by iteration; None where that takes too long.
+    """Follow carried values iteration by iteration; None where that takes too long.
 
-    Tiles are not followed, nor what becomes unknown on the way.
+    This is not done for tiles, nor for values that become unknown on the way.
     """
     state: dict[Value, Any] = {one: turns.inits[one] for one in todo}
     history: dict[Value, list[Any]] = {one: [] for one in todo}

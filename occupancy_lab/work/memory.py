@@ -1,7 +1,7 @@
-"""What the L2 cache serves of a launch, what device memory has to, and the least time it all takes.
+"""The traffic of a launch to the L2 cache and to device memory, and the least time that it takes.
 
 The speed of light of a launch is the longest of the times that its bytes, each moved once, and its
-FLOPs take by themselves, at the rates of the GPU's data sheet (Williams et al. 2009, Roofline).
+FLOPs take alone at the rates of the GPU's data sheet (Williams et al. 2009, Roofline).
 """
 
 from __future__ import annotations
@@ -21,65 +21,68 @@ if TYPE_CHECKING:
     from occupancy_lab.work.counts import Access, Counts, Executed, Footprint
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
-"""Where the L2 cache is two halves, each of which caches what the multiprocessors beside it load,
-so that what all of them load takes its room twice (NVIDIA's A100 white paper)."""
+"""Architectures whose L2 cache has two partitions. Each caches what the multiprocessors beside it
+load, so that data which all of them load occupies twice its size (NVIDIA's A100 white paper)."""
 COPIES, OWN_COPIES = 2.0, 1.5
-"""The copies of a byte that such a cache has: of what several programs load, or that is written;
-and of what one program alone loads. Each byte belongs to one half, and a multiprocessor beside the
-other half has a second copy there, which is so for half of the bytes. With 2 for both, norms that
-go over rows of 32 KB three times read a third too much."""
+"""The mean copies of a byte that such a cache holds: of bytes that several programs load or that
+are written, and of bytes that only one program loads. Each byte belongs to one partition, and a
+multiprocessor beside the other partition, which is so for half of the bytes, makes a second copy
+there. With 2 for both, norms that read rows of 32 KB three times are predicted to read a third too
+much."""
 LOST, LOCAL_LOST = NormalDist(1.3, 0.25), NormalDist(1, 0.25)
-"""The share of bytes that the last cache has lost when they are read again, by how many others lie
-in between: of tensors as a multiple of what it keeps of the launch, of local memory, which is
-one multiprocessor's, of the whole cache. From what Nsight Compute counted on an H100 and an H200 of
-80 launches that read beyond it, most of them products of matrices."""
+"""The share of bytes that the last cache has evicted by the time that they are read again, as a
+distribution over the reuse distance. For tensors the distance is in units of how much of the
+launch's data the cache holds; for local memory, which belongs to one multiprocessor, in units of
+the whole cache. From Nsight Compute's counts for 80 launches on an H100 and an H200 that exceed the
+cache, mostly products of matrices."""
 LOCAL_FARTHEST = 2.25
-"""From what distance on all that is stored to local memory is written before it is stored anew;
-from one on some of it is. By what Nsight Compute counted of 14 softmaxes on an H200: of what they
-store 13% is written where their programs at once touch 36 MB from a store to the next one of the
-same place; 46% at 47 MB, 71% at 69 and 98% at 1000."""
+"""The distance, in units of the cache, from which on everything that is stored to local memory is
+written back before it is overwritten; write-backs begin at distance 1. From Nsight Compute's counts
+for 14 softmaxes on an H200: 13% of their stores are written back where the resident programs touch
+36 MB between two stores to the same place, 46% at 47 MB, 71% at 69 MB and 98% at 1000 MB."""
 RECENT, STAYS = 0.79, 0.42
-"""Of the L2 cache: what came last, and what of that is written and still there when a launch ends.
-From what Nsight Compute counted on an H100 of launches that write 20 MB and more."""
+"""Shares of the L2 cache: the most recent data, and the most dirty data that is still there when a
+launch ends. From Nsight Compute's counts for launches on an H100 that write 20 MB or more."""
 FORGOTTEN = 2.0
-"""How many times what the cache keeps a launch touches where the next finds nothing of it there: on
-GPUs with two partitions the whole L2 cache. From the times of repeated launches on an H100."""
+"""A launch that touches this many times what the cache keeps leaves nothing for the next launch; on
+GPUs with two partitions this is the whole L2 cache. From the times of repeated launches on an
+H100."""
 OWN = 1.1
-"""Programs load bytes of their own by an access if all together ask for at most so many times its
-distinct bytes: sectors at the ends of rows are asked for twice."""
+"""An access counts as loading bytes of each program's own if all programs together request at most
+this many times its distinct bytes: sectors at the ends of rows are requested twice."""
 WIDEST = 16
-"""Bytes that a thread loads or stores at once."""
+"""The most bytes that a thread loads or stores at once."""
 MEMORY = "memory"
-"""The part of a speed of light that is bytes of device memory."""
+"""The part of a speed of light that is due to device memory."""
 TENSOR = "tensor cores"
-"""What the parts are called, after a dtype, that are products of matrices."""
+"""The suffix, after a dtype, of parts that are products of matrices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What a launch moves, by where it is served: bytes of the whole launch; None is not known."""
+    """The bytes that a launch moves, by where they are served; None means not known."""
 
     l2_bytes: Amount | None
-    """What its programs ask the L2 cache for and write to it: whole sectors of 32 bytes, with none
-    of them served by an L1 cache."""
+    """Bytes that its programs request from the L2 cache and write to it: whole sectors of 32 bytes,
+    with no L1 hits."""
     dram_read_bytes: Amount | None
-    """What device memory has to give: each tensor once, and again what the L2 cache lost."""
+    """Bytes that device memory delivers: each tensor once, plus what the L2 cache has evicted."""
     dram_written_bytes: Amount | None
-    """What device memory has to take in the end: each byte once."""
+    """Bytes that are finally written to device memory, each once."""
     written_within_bytes: Amount | None
-    """What of it device memory takes until the launch ends, as a profiler counts: the rest is still
-    in the L2 cache."""
+    """The part of these that is written before the launch ends, as a profiler counts; the rest is
+    still in the L2 cache."""
     once_read_bytes: Amount | None
-    """What device memory has to give where a cache loses nothing and no register is spilled: each
-    byte once."""
+    """Bytes that device memory delivers if the cache evicts nothing and no register is spilled:
+    each byte once."""
     once_written_bytes: Amount | None
-    """Likewise what it has to take."""
+    """The same for bytes that are written."""
     given: bool = False
-    """Whether the user said bytes of device memory."""
+    """Whether the user specified the bytes of device memory."""
     local_lost: float = 0.0
-    """The share of what is loaded from local memory that no cache has; 0 where nobody knows."""
+    """The share of loads from local memory that miss in all caches; 0 where it is not known."""
     local_read_bytes: int = 0
-    """What device memory gives of local memory, at the least."""
+    """The least bytes of local memory that device memory delivers."""
     local_written_bytes: int = 0
     kept: float | None = None
     """The share of its bytes that the same launch right before it left in the last cache; None
@@ -87,43 +90,43 @@ class Memory:
 
     @property
     def dram_bytes(self) -> Amount | None:
-        """What device memory has to give and take."""
+        """Bytes that device memory delivers and takes."""
         read, written = self.dram_read_bytes, self.dram_written_bytes
         return None if read is None or written is None else read + written
 
     @property
     def once_bytes(self) -> Amount:
-        """The bytes of device memory if each is moved once, or as many as the user said."""
+        """The bytes of device memory if each moves once, or the bytes that the user specified."""
         known = (self.once_read_bytes, self.once_written_bytes)
         return total(one for one in known if one is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalMemory:
-    """What the threads of a launch keep in local memory, such as registers that were spilled."""
+    """The local memory of a launch's threads, for example for spilled registers."""
 
     loaded: Amount
-    """Bytes that its loads ask for."""
+    """Bytes that loads request."""
     stored: Amount
     threads: int
-    """That run at once: those after them have the same places."""
+    """Resident threads; later threads reuse their places."""
     frame: int
-    """Bytes of a thread."""
+    """Bytes per thread."""
     reuse: LocalReuse
 
     @property
     def bytes(self) -> int:
-        """What all threads that run at once have of it."""
+        """The local memory of all resident threads."""
         return self.threads * self.frame
 
     def lost(self, cache: int) -> float:
-        """Return the share of its loads that the last cache, of so many bytes, has lost."""
+        """Return the share of the loads that miss in a last cache of *cache* bytes."""
         return self._mean(self.reuse.fetched, cache, LOCAL_LOST.cdf)
 
     def read(self, cache: int | None) -> Amount:
-        """Return what device memory gives of it behind a *cache* of so many bytes.
+        """Return the bytes that device memory delivers behind a last cache of *cache* bytes.
 
-        The rest of the words of which a part is stored is read as well.
+        Where only a part of a word is stored, the rest of the word is read too.
         """
         if cache is None:
             return Amount(0, self.loaded.high)
@@ -131,9 +134,9 @@ class LocalMemory:
         return asked.scaled(self.lost(cache))
 
     def written(self, room: int | None) -> Amount:
-        """Return what device memory takes of it in the end, with *room* bytes of cache.
+        """Return the bytes that are finally written to device memory, with *room* bytes of cache.
 
-        That is what is there at the end, and what the cache lost before it was stored anew.
+        These are the places' last contents and what the cache evicted before it was overwritten.
         """
         once = min(self.stored.low, self.bytes)
         if room is None:
@@ -158,10 +161,10 @@ def local_memory(
     *,
     lanes: int,
 ) -> LocalMemory | None:
-    """Return what a launch of so many *programs* keeps in local memory; None where nobody knows.
+    """Return the local memory of a launch of *programs* programs; None where it is not known.
 
-    *resident* of them run at once; a warp has so many *lanes*. Where the binary was not replayed,
-    loads and stores are taken to move equally many bytes each.
+    *resident* of the programs run at once, and a warp has *lanes* threads. Where the binary was not
+    replayed, loads and stores are assumed to move equally many bytes each.
     """
     if executed is None or not resources.local_bytes:
         return None
@@ -172,7 +175,7 @@ def local_memory(
         a_load = a_store = moved / max((loads + stores).most, 1)
     else:
         reuse = program.local_reuse
-        # Of a range from 0 on no typical number is known, but what a warp moves at once is.
+        # A range from 0 has no typical value, but the bytes of one warp's access are bounded.
         a_load, a_store = (
             min(moved * executed.programs / max(often.typical, 1), lanes * WIDEST)
             for moved, often in ((program.local_loaded, loads), (program.local_stored, stores))
@@ -190,33 +193,33 @@ def local_memory(
 
 @dataclass(frozen=True, slots=True)
 class SpeedOfLight:
-    """The least time that a launch can take on a GPU, and why."""
+    """The least time that a launch can take on a GPU, and what determines it."""
 
     us: float | None
-    """None where no rate that it needs is known."""
+    """None where none of the rates that the launch needs is known."""
     binds: str | None
-    """The part that takes longest."""
+    """The longest part."""
     parts: tuple[Part, ...]
-    """The times of its bytes and of its FLOPs by kind, each as if there were nothing else."""
+    """The times that its bytes and its FLOPs of each kind would take alone."""
     unknown: tuple[str, ...] = ()
-    """The parts that the GPU's data sheet has no rate for: they could take longer."""
+    """The parts without a rate on the GPU's data sheet; they could take longer."""
     most_us: float | None = None
-    """The least time of the most that it may do, where values steer that; else `us`. None where
-    there is no most, or a rate is not known."""
+    """The least time for the most work that unknown values allow; otherwise equal to `us`. None
+    where the work has no upper limit or where a rate is not known."""
     open: tuple[str, ...] = ()
-    """The parts of which there may be more, where values steer that."""
+    """The parts whose amount depends on unknown values."""
 
     @property
     def exact_us(self) -> float | None:
-        """The least time; None where it may be more."""
+        """The least time; None where unknown values may make it longer."""
         return self.us if self.us == self.most_us else None
 
     def part_us(self, name: str) -> float | None:
-        """Return the time of a part by itself; None where there is none, or it is not known."""
+        """Return the time of a part alone; None where the part or its time is not known."""
         return next((part.us for part in self.parts if part.name == name), None)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return it as plain values."""
+        """Return the speed of light as plain values."""
         return {
             "us": self.us,
             "most_us": self.most_us,
@@ -230,9 +233,9 @@ class SpeedOfLight:
 def moved(
     counts: Counts | None, given: Work, gpu: Gpu, local: LocalMemory | None = None
 ) -> Memory | None:
-    """Return what a launch moves: what the user has *given*, and else what its *counts* say.
+    """Return the bytes that a launch moves: those *given* by the user, else those of its *counts*.
 
-    None where neither says anything. The rest is as `memory` takes it.
+    None where neither is known. *local* is its local memory.
     """
     found = Memory(*(None,) * 6) if counts is None else memory(counts, gpu, local)
     said: dict[str, Any] = {
@@ -253,10 +256,10 @@ def moved(
 
 
 def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory:
-    """Return what a launch moves, its *local* memory included.
+    """Return the bytes that a launch moves, including its *local* memory.
 
-    Device memory gives each byte once, and once more where the launch reads it again after so much
-    else that the last cache has lost it.
+    Device memory delivers each byte once, and again where the last cache has evicted it before the
+    launch reads it again.
     """
     asked = total(one.sectors * SECTOR for one in counts.accesses)
     asked_read = total(one.sectors * SECTOR for one in counts.accesses if one.reads)
@@ -264,14 +267,14 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     once = _at_most(total(one.read_whole for one in counts.footprints), asked_read)
     written = total(one.written_whole for one in counts.footprints)
     written = once_written = _at_most(written, asked_write)
-    cache, room, touched = last_cache(gpu), _room(counts, gpu), (once + written).high
+    cache, room, touched = last_cache(gpu), _kept(counts, gpu), (once + written).high
     frames = 0 if local is None else local.bytes
     if touched is not None and room is not None and touched + frames <= room:
         given = {one: one.read_whole for one in counts.footprints}
     else:
-        given = {one: _given(one, counts, room, frames) for one in counts.footprints}
+        given = {one: _delivered(one, counts, room, frames) for one in counts.footprints}
     reads = _at_most(total(given.values()), asked_read)
-    came = sum(_came(one, amount, counts, gpu) for one, amount in given.items())
+    came = sum(_filled(one, amount, counts, gpu) for one, amount in given.items())
     if local is not None:
         asked += local.loaded + local.stored
         read, taken = local.read(cache), local.written(capacity(gpu))
@@ -291,13 +294,13 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
 
 
 def _at_most(amount: Amount, most: Amount) -> Amount:
-    """Return *amount* with no higher limit than that of what is asked for at the *most*."""
+    """Return *amount* with its upper limit reduced to that of *most*, the requested bytes."""
     limits = [one.high for one in (amount, most) if one.high is not None]
     return Amount(amount.low, max(min(limits), amount.low) if limits else None)
 
 
 def last_cache(gpu: Gpu) -> int | None:
-    """Return the bytes of the last cache before the device memory: the L2, or AMD's Infinity Cache.
+    """Return the bytes of the last cache before device memory: the L2, or AMD's Infinity Cache.
 
     None where they are not known.
     """
@@ -305,9 +308,10 @@ def last_cache(gpu: Gpu) -> int | None:
 
 
 def capacity(gpu: Gpu) -> int | None:
-    """Return the bytes that the last cache keeps of what all load.
+    """Return how many bytes of data that all programs load fit in the last cache.
 
-    On NVIDIA's GPUs with two partitions that is half of it. None where its size is not known.
+    On NVIDIA's GPUs with two partitions this is half of the cache. None where its size is not
+    known.
     """
     cache = last_cache(gpu)
     if cache is None or gpu.target.name not in PARTITIONED:
@@ -316,12 +320,11 @@ def capacity(gpu: Gpu) -> int | None:
 
 
 def _loads(tensor: Footprint, counts: Counts) -> list[Access]:
-    """Return what reads a tensor."""
     return [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
 
 
 def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
-    """Return how many copies of each byte of a tensor the last cache has, in the mean."""
+    """Return the mean number of copies of each byte of a tensor in the last cache."""
     if gpu.target.name not in PARTITIONED:
         return 1.0
     loads = _loads(tensor, counts)
@@ -332,8 +335,8 @@ def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
     return OWN_COPIES if is_own and not tensor.written_whole.low else COPIES
 
 
-def _room(counts: Counts, gpu: Gpu) -> int | None:
-    """Return how many distinct bytes of a launch the last cache keeps; None: not known."""
+def _kept(counts: Counts, gpu: Gpu) -> int | None:
+    """Return how many distinct bytes of a launch fit in the last cache; None where not known."""
     cache = last_cache(gpu)
     sizes = [(one, _touched(one).low) for one in counts.footprints]
     whole = sum(size for _, size in sizes)
@@ -343,13 +346,15 @@ def _room(counts: Counts, gpu: Gpu) -> int | None:
 
 
 def repeated(moved: Memory, counts: Counts | None, gpu: Gpu, between: int = 0) -> Memory:
-    """Return what a launch moves right after the same one, from what it has *moved* otherwise.
+    """Return the bytes that a launch moves right after the same launch.
 
-    Launches in between touched so many other bytes.
+    *moved* are the bytes that it moves otherwise; launches in between touched *between* other
+    bytes.
 
-    Of a launch that touches no more than the last cache keeps all is there for the next, of others
-    less, and nothing from FORGOTTEN on: that is neither read again nor written to device memory.
-    Where the size of the cache is not known, nothing of it is taken to be there.
+    Where a launch touches no more than the last cache keeps, the next launch finds all of it there.
+    Larger launches leave less, and nothing from FORGOTTEN on. Bytes that are found are neither read
+    again nor written to device memory. Where the size of the cache is not known, nothing is assumed
+    to be found.
     """
     room, touched = capacity(gpu), moved.once_bytes.high
     if counts is not None and not moved.given:
@@ -380,16 +385,17 @@ def repeated(moved: Memory, counts: Counts | None, gpu: Gpu, between: int = 0) -
 
 
 def _touched(tensor: Footprint) -> Amount:
-    """Return the bytes of a tensor that are read or written, taken to be the same ones."""
+    """Return the bytes of a tensor that are read or written, assuming that these are the same."""
     read, written = tensor.read_whole, tensor.written_whole
     most = None if read.high is None or written.high is None else max(read.high, written.high)
     return Amount(max(read.low, written.low), most)
 
 
-def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
-    """Return the bytes of a tensor that come into the L2 cache and stay apart from what is written.
+def _filled(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
+    """Return the bytes of a tensor that enter the L2 cache and are not overwritten there.
 
-    It comes as often as the cache has copies of it. What is written too takes no room of its own.
+    They enter once for each copy that the cache holds. A tensor that is also written takes no extra
+    room.
     """
     if tensor.written_whole.low >= tensor.read_whole.low:
         return 0
@@ -398,10 +404,10 @@ def _came(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
 
 
 def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
-    """Return what device memory takes of what is *written* until the launch ends.
+    """Return how many of the *written* bytes reach device memory before the launch ends.
 
-    What is in the L2 cache at the end came last: of what is written as much as its share of all
-    that *came*, and no more than STAYS.
+    At its end the L2 cache holds the most recent data. The written share of that is the written
+    share of all data that *came* into the cache, but at most STAYS.
     """
     cache = gpu.l2_bytes
     if cache is None or gpu.infinity_cache_bytes is not None:
@@ -414,11 +420,11 @@ def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
     return Amount(taken(written.low), None if written.high is None else taken(written.high))
 
 
-def _given(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> Amount:
-    """Return the bytes of a tensor that device memory gives, with *room* bytes of cache.
+def _delivered(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> Amount:
+    """Return the bytes of a tensor that device memory delivers, with *room* bytes of cache.
 
-    *frames* are the bytes of local memory of all threads that run at once: they lie between any two
-    touches as well.
+    *frames* is the local memory of all resident threads, which is touched between any two accesses
+    as well.
     """
     if room is None or tensor.again is None:
         asked = total(one.sectors * SECTOR for one in _loads(tensor, counts)).high
@@ -429,15 +435,15 @@ def _given(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> 
 
 
 def beyond(size: float, farthest: float) -> float:
-    """Return how far *size* is from one, which is 0, to *farthest*, which is 1 as all beyond is."""
+    """Return where *size* lies between 1, which gives 0, and *farthest*, from which on it is 1."""
     return min(max((size - 1) / (farthest - 1), 0.0), 1.0)
 
 
 def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLight:
-    """Return the least time of a launch on *gpu*, of the least that it moves and computes.
+    """Return the least time on *gpu* of a launch that moves and computes the least possible.
 
-    Of products of matrices the rate is that of the tensor cores, by the dtype of what is
-    multiplied; of everything else that of FP32, which is twice as high for 16 bits.
+    The rate of products of matrices is that of the tensor cores for the dtype of the factors. The
+    rate of all else is that of FP32, which doubles for 16-bit types.
     """
     parts, unknown, open_ = [], [], []
     most: float | None = 0.0
@@ -461,7 +467,7 @@ def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLig
 def _demands(
     counts: Counts | None, moved: Memory, gpu: Gpu
 ) -> Iterator[tuple[str, Amount, float | None]]:
-    """Return each part's name, its bytes or FLOPs, and its rate, 1e9 a second."""
+    """Yield each part's name, its bytes or FLOPs, and its rate in 1e9 per second."""
     yield MEMORY, moved.once_bytes, gpu.bandwidth_gbs
     if counts is None:
         return
@@ -481,14 +487,14 @@ def _giga(tera: float | None) -> float | None:
 
 
 SEVERAL = {"tf32x3": ("tf32", 3), "bf16x3": ("bf16", 3), "bf16x6": ("bf16", 6)}
-"""Ways to multiply FP32 more exactly: of which numbers, and how many products each is."""
+"""More exact ways to multiply FP32: the type of the products, and how many each one takes."""
 
 
 def dot_tflops(gpu: Gpu, dtype: str) -> float | None:
-    """Return the rate at which *gpu* multiplies matrices of *dtype*, as Triton's language names it.
+    """Return the rate of *gpu* for products of matrices of *dtype*, Triton's name of the type.
 
-    1e12 operations a second; None where it is not known. FP32 that is not rounded to TF32 is
-    multiplied without tensor cores on NVIDIA; of tf32x3 each product is three of TF32.
+    The rate is in 1e12 operations per second; None where it is not known. FP32 that is not rounded
+    to TF32 is multiplied without tensor cores on NVIDIA; a product in tf32x3 takes three in TF32.
     """
     if dtype in SEVERAL:
         rounded, products = SEVERAL[dtype]
@@ -509,7 +515,7 @@ def dot_tflops(gpu: Gpu, dtype: str) -> float | None:
 
 
 def other_tflops(gpu: Gpu, dtype: str) -> float | None:
-    """Return the rate of *gpu* for operations of *dtype* outside tensor cores, as `dot_tflops`."""
+    """Return the rate of *gpu* outside tensor cores for *dtype*, in 1e12 operations per second."""
     if dtype == "fp64":
         return gpu.fp64_tflops
     if gpu.fp32_tflops is None:
@@ -518,7 +524,7 @@ def other_tflops(gpu: Gpu, dtype: str) -> float | None:
 
 
 def intensity(counts: Counts, moved: Memory) -> float | None:
-    """Return the FLOPs of a launch per byte of device memory; None where one is not exact."""
+    """Return the FLOPs of a launch per byte of device memory; None where either is not exact."""
     flops = counts.flops.exact
     moved_bytes = None if moved.dram_bytes is None else moved.dram_bytes.exact
     return None if flops is None or not moved_bytes else flops / moved_bytes
@@ -527,10 +533,9 @@ def intensity(counts: Counts, moved: Memory) -> float | None:
 def work_columns(
     counts: Counts | None, moved: Memory | None, gpu: Gpu, executed: Executed | None
 ) -> dict[str, Any]:
-    """Return the columns of what a launch does on *gpu*; None is not known, or not exactly.
+    """Return the columns of a launch's work on *gpu*; None where a number is not known exactly.
 
-    The sectors are those that the instructions of its warps ask for, unless copies of whole blocks
-    (TMA) ask for others.
+    Sectors are those that the instructions of its warps request, unless TMA copies request others.
     """
     asking: Counts | Executed | None = counts
     if executed is not None and executed.kinds.get("bulk_copies", NOTHING) == NOTHING:

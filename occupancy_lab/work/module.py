@@ -1,4 +1,4 @@
-"""A kernel as MLIR has it: operations in blocks in regions, each with a place in the source."""
+"""A kernel in MLIR: operations in blocks in regions, each with a place in the source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 MOST_BITS = 128
 DEEPEST = 64
-"""Regions in regions, calls in calls, and locations in locations."""
+"""The deepest nesting of regions, of calls and of locations."""
 OPERAND = re.compile(r"%([\w$.\-]+)(?:#(\d+))?")
 _BLOCK_TARGET = re.compile(r"\^([\w$.\-]+)(\((?:[^()]|\([^()]*\))*\))?")
 DTYPES: Mapping[str, str] = {
@@ -43,14 +43,14 @@ class Type:
     """The type of a value: a number, a pointer, a tensor of either, or a descriptor."""
 
     element: str
-    """As MLIR names it (i32, f16, index), "ptr" or "desc"."""
+    """MLIR's name of the type (i32, f16, index), "ptr" or "desc"."""
     shape: tuple[int, ...] = ()
     pointee: Type | None = None
-    """What a pointer or a descriptor points to: a number, or a tensor where it is of a block."""
+    """What a pointer or a descriptor points to: a number, or a tensor for a block."""
 
     @property
     def bits(self) -> int:
-        """Bits of an element: 64 of a pointer and of an index."""
+        """Bits of an element; 64 for a pointer and an index."""
         digits = re.match(r"[a-z]+(\d+)", self.element)
         return min(int(digits[1][:4]), MOST_BITS) if digits else 64
 
@@ -66,32 +66,31 @@ class Type:
 
     @property
     def is_address(self) -> bool:
-        """Whether its elements say where something is in memory."""
+        """Whether its elements are addresses in memory."""
         return self.element in {"ptr", "desc"}
 
     @property
     def dtype(self) -> str:
-        """Its elements' type as Triton's language names it."""
+        """Triton's name of its elements' type."""
         return DTYPES.get(self.element, "int1" if self.element == "i1" else self.element)
 
 
 @dataclass(eq=False, slots=True, repr=False)
 class Value:
-    """What an operation makes, or a block or a function takes."""
+    """A result of an operation, or an argument of a block or a function."""
 
     name: str
     type: Type
     operation: Operation | None = None
-    """What makes it; None of an argument of a block."""
+    """The operation that makes it; None for an argument of a block."""
     index: int = 0
-    """Its place among the results or the arguments."""
+    """Its index among the results or the arguments."""
     block: Block | None = None
-    """The block whose argument it is."""
 
 
 @dataclass(eq=False, slots=True, repr=False)
 class Block:
-    """Operations in a row, with arguments."""
+    """A sequence of operations, with arguments."""
 
     name: str
     arguments: list[Value] = field(default_factory=list)
@@ -115,20 +114,20 @@ class Operation:
     results: list[Value]
     operands: list[Value]
     text: str
-    """What follows the name, without types and location; strings in it are empty."""
+    """The text after the name, without types and location, and with strings emptied."""
     types: str
-    """What follows the last " : "."""
+    """The text after the last " : "."""
     location: str
     regions: list[Region] = field(default_factory=list)
     block: Block | None = None
 
-    def number(self, name: str, default: int = 0) -> int:
-        """Return the whole number that its attribute *name* is."""
+    def number(self, name: str) -> int:
+        """Return the integer value of the attribute *name*; 0 where it is missing."""
         found = re.search(rf"\b{name} = (-?\d+)", self.text)
-        return int(found[1]) if found else default
+        return int(found[1]) if found else 0
 
     def numbers(self, name: str) -> tuple[int, ...]:
-        """Return the whole numbers of its attribute *name*, an array."""
+        """Return the integers of the array attribute *name*."""
         found = re.search(rf"\b{name} = (?:array<i\d+: ?([^>]*)>|\[([^\]]*)\])", self.text)
         listed = (found[1] or found[2] or "") if found else ""
         return tuple(int(one) for one in re.findall(r"-?\d+", re.sub(r":\s*i\d+", "", listed)))
@@ -144,7 +143,7 @@ class Function:
 
     @property
     def arguments(self) -> list[Value]:
-        """Its parameters, by the names that they have in the source."""
+        """Its parameters, with their names in the source."""
         return self.operation.regions[0].blocks[0].arguments
 
     @property
@@ -167,7 +166,7 @@ class Module:
         return next(one for one in self.functions.values() if one.is_public)
 
     def place(self, operation: Operation) -> Place:
-        """Return where *operation* stands in the source; line 0 of no file where nothing says."""
+        """Return the place of *operation* in the source; UNKNOWN_PLACE where there is none."""
         return self._place(operation.location) or UNKNOWN_PLACE
 
     def _place(self, location: str, depth: int = 0) -> Place | None:
@@ -175,7 +174,7 @@ class Module:
             self._places[location] = self._read_place(location, depth) if depth < DEEPEST else None
         return self._places[location]
 
-    def _read_place(self, location: str, depth: int) -> Place | None:  # noqa: PLR0911 - a line a form
+    def _read_place(self, location: str, depth: int) -> Place | None:  # noqa: PLR0911 - one a form
         if location.startswith("#"):
             found = self.locations.get(location, "unknown")
             return self._place(found, depth + 1)
@@ -198,7 +197,7 @@ class Module:
 
 @lru_cache(maxsize=4096)
 def parse_type(text: str) -> Type:
-    """Return the type that *text* is; of one that nobody knows the text is the element."""
+    """Return the type that *text* names; for an unknown type the text is the element."""
     text = text.strip()
     if match := re.fullmatch(r"tensor<((?:\d+x)*)(.*)>", text):
         inner = parse_type(match[2].partition(", #")[0])
@@ -214,18 +213,18 @@ def parse_type(text: str) -> Type:
 
 @lru_cache(maxsize=4096)
 def types_in(text: str) -> tuple[Type, ...]:
-    """Return the types that commas part in *text*."""
+    """Return the types in *text*, a list separated by commas."""
     return tuple(map(parse_type, split(text)))
 
 
 @lru_cache(maxsize=4096)
-def result_types(  # noqa: C901, PLR0911 - a line for each way that types are written
+def result_types(  # noqa: C901, PLR0911 - a return for each way that types are written
     name: str, types: str, text: str
 ) -> tuple[Type, ...]:
-    """Return the types of the results of the operation *name* from the *types* it is written with.
+    """Return the types of the results of operation *name*, which is written with *types*.
 
-    They are "A", "A, B", "A -> B", "A to B" or "(A, B) -> (C, D)"; those of a region's operation
-    may stand in its *text*.
+    These have the form "A", "A, B", "A -> B", "A to B" or "(A, B) -> (C, D)". Those of an operation
+    with a region may be in its *text*.
     """
     for source in (types, text):
         if "->" in source:
@@ -265,14 +264,14 @@ def _loaded(pointer: Type) -> Type:
 
 
 def locations_of(text: str) -> dict[str, str]:
-    """Return the locations that *text* has by names, such as #loc1."""
+    """Return the named locations in *text*, such as #loc1."""
     return dict(_ALIAS.findall(text))
 
 
 def first_name(location: str, locations: Mapping[str, str]) -> str | None:
-    """Return what a value was called at first; None where *location* has no name.
+    """Return the first name of a value; None where *location* has no name.
 
-    Each variable of the source that is set to it puts another name around that.
+    Each variable of the source that is set to the value wraps another name around its location.
     """
     name = None
     for _ in range(DEEPEST):
@@ -284,7 +283,7 @@ def first_name(location: str, locations: Mapping[str, str]) -> str | None:
 
 
 def split(text: str) -> list[str]:
-    """Return what commas outside of brackets and strings part in *text*."""
+    """Return the parts of *text* between commas outside of brackets and strings."""
     parts, depth, start, inside = [], 0, 0, False
     for match in re.finditer(r'["<({\[,]|(?<!-)[>)}\]]|\\.', text):
         what = match[0]
@@ -302,7 +301,7 @@ def split(text: str) -> list[str]:
 
 
 def without_location(line: str) -> tuple[str, str]:
-    """Return *line* without the location at its end, and that."""
+    """Return *line* without the location at its end, and the location."""
     start = line.rfind(" loc(")
     while start > 0 and closing(line, start + 4) != len(line) - 1:
         start = line.rfind(" loc(", 0, start)
@@ -326,7 +325,7 @@ def closing(text: str, start: int) -> int:
 
 
 def operations_of(region: Region) -> Iterator[Operation]:
-    """Yield the operations of *region* and of what is in it."""
+    """Yield the operations of *region* and of all regions inside it."""
     stack = [iter(one.operations) for one in reversed(region.blocks)]
     while stack:
         for operation in stack[-1]:
@@ -340,7 +339,7 @@ def operations_of(region: Region) -> Iterator[Operation]:
 
 
 def targets(operation: Operation) -> list[tuple[str, int, int]]:
-    """Return the blocks that a branch goes to: the name, and which operands it hands over.
+    """Return the name of each block that a branch goes to, and the range of operands it passes.
 
     The condition of a `cf.cond_br` is operand 0.
     """

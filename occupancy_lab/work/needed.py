@@ -1,4 +1,4 @@
-"""What values of a kernel are made of: which steer it, and which are made of all of a program's."""
+"""What values of a kernel derive from: which steer it, and which combine all data of a program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STORED = {
     "tt.descriptor_reduce": -1,
     "tt.descriptor_scatter": -1,
 }
-"""Which operand is what is stored."""
+"""The operand that is stored, by operation."""
 ACCESSES = {
     "tt.load": ("load", True, False),
     "tt.store": ("store", False, True),
@@ -33,22 +33,23 @@ ACCESSES = {
     "tt.descriptor_scatter": ("descriptor scatter", False, True),
     "tt.descriptor_reduce": ("descriptor reduce", True, True),
 }
-"""What each operation that moves anything is called, and whether it reads and writes."""
+"""The name of each operation that accesses memory, and whether it reads and writes."""
 MOVES_NOTHING = re.compile(
     r"(scf|cf|arith|ub)\..*|tt\.(addptr|advance|make_tensor_\w+|splat|unsplat|broadcast|expand_dims"
     r"|trans|reshape|cat|join|split|gather|bitcast|ptr_to_int|int_to_ptr|print|return"
     r"|elementwise_inline_asm)"
 )
-"""What may be given an address, and touches no memory there; or its machine code says what."""
+"""Operations that take addresses without accessing memory, or whose machine code says what they
+access."""
 LOADS = {"tt.load", "tt.descriptor_load", "tt.descriptor_gather", "tt.atomic_rmw", "tt.atomic_cas"}
 ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
-"""Stores that add to what is there."""
+"""Stores that add to what is in memory."""
 AXIS_WISE = {"tt.reduce", "tt.scan"}
 REDUCES = AXIS_WISE | {"tt.dot", "tt.dot_scaled"}
 LOOPS = {"scf.for", "scf.while"}
 
 Branches = Mapping[str, list[tuple[Operation, int]]]
-"""By block what branches there, and which of its operands are the first that it hands on."""
+"""For each block, the branches to it and the index of the first operand that each passes to it."""
 
 
 def needed_values(module: Module) -> set[Value]:
@@ -58,11 +59,11 @@ def needed_values(module: Module) -> set[Value]:
 
 
 def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ...]:
-    """Return the tensors to which a program stores what it makes of all that it goes through.
+    """Return the tensors to which a program stores a result that combines all of its data.
 
-    A sum, a mean or a maximum, which a loop carries from pass to pass or an operation outside of
-    loops makes: with another share for each program they are others. What is added to memory that
-    all programs share is not one of them. *names* are those of the kernel's parameters.
+    Such results are a sum, a mean or a maximum that a loop carries from pass to pass or that an
+    operation outside of loops makes: they differ where a program has another share of the data.
+    Additions to memory that all programs share do not count. *names* has the kernel's parameters.
     """
     branches = _branches(module)
     found: dict[str, None] = {}
@@ -78,7 +79,7 @@ def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ..
 
 
 def reduced_lengths(module: Module) -> tuple[int, ...]:
-    """Return over how many elements each reduction and scan of a tile goes, in their order."""
+    """Return the number of elements that each reduction and scan combines, in source order."""
     return tuple(
         shape[axis] if axis < len(shape) else 1
         for operation in operations_of(module.kernel.body)
@@ -88,9 +89,9 @@ def reduced_lengths(module: Module) -> tuple[int, ...]:
 
 
 def stores_each_pass(module: Module) -> bool:
-    """Tell whether a loop stores what it makes of a reduction or a scan of the same pass.
+    """Tell whether a loop stores the result of a reduction or a scan in the pass that makes it.
 
-    With other blocks it makes other passes, and then stores other numbers.
+    With other block sizes it has other passes, and then stores other numbers.
     """
     return any(
         one.name in AXIS_WISE and _is_in_loop(one.block)
@@ -101,7 +102,7 @@ def stores_each_pass(module: Module) -> bool:
 
 
 def _of_pass(value: Value) -> Iterator[Operation]:
-    """Yield the operations that make a value, up to what is loaded and what loops carry."""
+    """Yield the operations that make a value, back to loads and to what loops carry."""
     todo, found = [value], set[Value]()
     while todo:
         one = todo.pop()
@@ -114,7 +115,7 @@ def _of_pass(value: Value) -> Iterator[Operation]:
 
 
 def _is_reduced(value: Value) -> bool:
-    """Tell whether a value is made in all passes of a loop, or by a reduction outside of loops."""
+    """Tell whether all passes of a loop make a value, or a reduction outside of loops does."""
     made = value.operation
     if made is not None:
         is_one = made.name in REDUCES or (made.name in LOOPS and value.type.pointee is None)
@@ -148,7 +149,7 @@ def _branches(module: Module) -> Branches:
 def _sources(
     values: Sequence[Value], branches: Branches, *, through_loads: bool = True
 ) -> Iterator[Value]:
-    """Yield *values* and all that they are made of; what is loaded is made of its address."""
+    """Yield *values* and all that they derive from; a load derives from its address."""
     todo, found = [*values], set[Value]()
     while todo:
         value = todo.pop()
@@ -163,9 +164,9 @@ def _sources(
 
 
 def touched_unknown(operation: Operation) -> list[Value]:
-    """Return the addresses that are given to an operation of which nobody knows what it moves.
+    """Return the addresses that are passed to an operation with unknown memory accesses.
 
-    What inline assembly does with one, its machine code says.
+    Inline assembly is not included, because its machine code says what it accesses.
     """
     name, given = operation.name, [one for one in operation.operands if one.type.is_address]
     if not given or operation.regions or name in ACCESSES or MOVES_NOTHING.fullmatch(name):
@@ -200,7 +201,8 @@ def _made_of(value: Value) -> list[Value]:
     assert operation is not None  # noqa: S101
     match operation.name:
         case "scf.for":
-            return [operation.operands[3 + place], _argument(operation, 0, place + 1)]
+            body = operation.regions[0].blocks[0]
+            return [operation.operands[3 + place], body.arguments[place + 1]]
         case "scf.while":
             return [one.operands[place + 1] for one in _ends(operation)]
         case "scf.if" | "tt.call":
@@ -213,11 +215,7 @@ def _made_of(value: Value) -> list[Value]:
     return operation.operands
 
 
-def _argument(operation: Operation, region: int, place: int) -> Value:
-    return operation.regions[region].blocks[0].arguments[place]
-
-
-def _given(  # noqa: PLR0911 - a line for each kind of region
+def _given(  # noqa: PLR0911 - a return for each kind of region
     value: Value, branches: Branches
 ) -> list[Value]:
     block = value.block
@@ -225,7 +223,11 @@ def _given(  # noqa: PLR0911 - a line for each kind of region
         return []
     operation, place = block.region.operation, value.index
     if block is not block.region.blocks[0]:
-        return _passed(block, place, branches)
+        return [
+            branch.operands[start + place]
+            for branch, start in branches.get(block.name, ())
+            if branch.block is not None and branch.block.region is block.region
+        ]
     match operation.name:
         case "scf.for" if place:
             found = [operation.operands[2 + place]]
@@ -243,11 +245,3 @@ def _given(  # noqa: PLR0911 - a line for each kind of region
         case "tt.call":
             return [operation.operands[place]]
     return []
-
-
-def _passed(block: Block, place: int, branches: Branches) -> list[Value]:
-    return [
-        operation.operands[start + place]
-        for operation, start in branches.get(block.name, ())
-        if operation.block is not None and operation.block.region is block.region
-    ]

@@ -1,11 +1,11 @@
 """What each instruction of NVIDIA's machine code (SASS) reads, writes and computes.
 
-Only what whole numbers and predicates need is computed: addresses and conditions. Of all others it
-is known which registers they write.
+Only integers and predicates are computed, which addresses and conditions need. For other
+instructions only the registers that they write are known.
 
-NVIDIA documents none of the encoding. Sources: Jia, Maggioni, Staiger and Scarpazza, "Dissecting
+NVIDIA does not document the encoding. Sources: Jia, Maggioni, Staiger and Scarpazza, "Dissecting
 the NVIDIA Volta GPU Architecture via Microbenchmarking" (2018), chapter 2; the encoder of Mesa's
-NAK compiler (sm70_encode.rs); the text of nvdisasm, with which the tests compare it.
+NAK compiler (sm70_encode.rs); the output of nvdisasm, with which the tests compare it.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
 UNIFORM, PREDICATES, UNIFORM_PREDICATES, SHARED = 256, 512, 520, 528
-"""Where the uniform registers (UR) begin behind those of a thread (R), the predicates (P, UP), and
-shared memory, which is as one register here: all are numbered so."""
+"""The numbers at which the uniform registers (UR), the predicates (P, UP) and shared memory begin,
+after those of a thread's registers (R). Shared memory counts as one register."""
 NOT_KNOWN, FIRST_PLACE = 529, 530
-"""What is never known, and where the places of local memory begin, and behind them constants."""
+"""A register that is never known, and the number at which places of local memory begin, which
+constants follow."""
 NUMBERED, OTHER_LAST = frozenset({2, 4}), frozenset({2, 3, 7})
-"""The forms of an instruction (bits 9 to 11) in which bits 32 on are a number, and those in which
-what is there is the third source: in others it is the second."""
+"""The forms of an instruction (bits 9 to 11) that have an immediate in bits 32 on, and those that
+have the third source there; in others it is the second."""
 STACK = 1
-"""The register with the stack's address."""
+"""The stack pointer's register."""
 ALWAYS = 7
-"""PT: as a guard, in the bits 12 to 15 of a word, and as the other condition of a jump."""
+"""PT, as a guard in bits 12 to 15 of a word and as the other condition of a jump."""
 ZERO, UNIFORM_ZERO, TRUE, UNIFORM_TRUE = 255, 511, 519, 527
-"""RZ, URZ, PT and UPT, which are always the same."""
+"""RZ, URZ, PT and UPT, which are constant."""
 NEVER_WRITTEN = 1 << ZERO | 1 << UNIFORM_ZERO | 1 << TRUE | 1 << UNIFORM_TRUE
 AMPERE, HOPPER, BLACKWELL = 80, 90, 100
-"""Of BLACKWELL on there are 255 uniform registers; before it there are 63."""
+"""From BLACKWELL on there are 255 uniform registers; before it there are 63."""
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """A number that an operand names: itself, or that at an offset of a bank of constants."""
+    """An operand that is an immediate, or that is at an offset in a bank of constants."""
 
     number: int
     bank: int | None = None
@@ -51,9 +52,9 @@ Source: TypeAlias = "int | Constant"
 class Form:
     """The operands of an arithmetic instruction.
 
-    Of `reads`, a, b and c are its three sources, A, B and C pairs of registers, o the source in
-    bits 32 on, and a number is the place of a predicate's number in the word; `writes` has d for
-    its result, D for a pair.
+    In `reads`, a, b and c are its three sources, A, B and C are pairs of registers, o is the source
+    in bits 32 on, and a number is the bit position of a predicate. In `writes`, d is its result,
+    and D is a pair.
     """
 
     compute: str
@@ -92,12 +93,12 @@ def _forms() -> Mapping[int, Form]:
 
 
 FORMS = _forms()
-"""The arithmetic that is computed, by the lowest 9 bits of the opcode."""
+"""The arithmetic instructions that are computed, by the lowest 9 bits of the opcode."""
 IADD, IADD64 = Form("viadd", ("a", "b"), ("d",)), Form("add64", ("A", "B"), ("D",))
 HFMA2_MMA = 0x035
 """HFMA2.MMA became IADD and IADD.64 with Blackwell."""
 MOV, MOV64 = 0x002, Form("move", ("B",), ("D",))
-"""MOV.64 came with it."""
+"""MOV.64 was added with Blackwell."""
 WIDE_ADD_BIT, WIDE_MOVE_BIT = 73, 80
 
 S2R, S2UR, CS2R, LDC, ULDC, LDCU = 0x119, 0x1C3, 0x005, 0x182, 0x0B9, 0x1AC
@@ -106,54 +107,48 @@ R2UR, R2UR_BEFORE, P2R, R2P = 0x0CA, 0x1C2, 0x003, 0x004
 SHFL, VOTE, VOTEU, ELECT, REDUX, SYNCS_WAIT = 0x189, 0x006, 0x086, 0x02F, 0x1C4, 0x1A7
 LDG, LD, LDS, LDL, LDSM = 0x181, 0x180, 0x184, 0x183, 0x03B
 STG, ST, STS, STL, STSM, LDGSTS = 0x186, 0x185, 0x188, 0x187, 0x044, 0x1AE
-ATOMG_FLOAT, ATOMG, ATOMG_CAS, RED, REDG, ATOMS, ATOM = (
-    0x1A3,
-    0x1A8,
-    0x1A9,
-    0x18E,
-    0x1A6,
-    0x18C,
-    0x18A,
-)
+ATOMG_FLOAT, ATOMG, ATOMG_CAS, ATOM, ATOMS = 0x1A3, 0x1A8, 0x1A9, 0x18A, 0x18C
+RED, REDG = 0x18E, 0x1A6
 ATOMICS = frozenset({ATOMG, ATOMG_FLOAT, ATOMG_CAS, ATOM, RED, REDG})
 ATOMIC_WIDE_BEFORE, ATOMIC_WIDE, ATOMIC_DOUBLE = frozenset({2, 5, 6}), frozenset({2, 3}), 7
-"""The types of 8 bytes of an atomic operation (U64, S64, F64; U64, S64 from Hopper on, F64)."""
+"""The codes of 8-byte types of atomic operations (U64, S64, F64; from Hopper on U64, S64) and of
+F64."""
 FLOAT_ATOMIC_BYTES = (4, 8, 16, 4, 8, 16, 4, 4), (4, 4, 8, 16, 4, 8, 16, 8)
-"""Bytes of an atomic addition of floats from Hopper on, by bits 73 to 75: of F16 and BF16, x2, x4
-and x8, and where bit 76 is set of F32, x2 and x4, and of F64 (the text of nvdisasm)."""
+"""Bytes of an atomic addition of floats from Hopper on, by bits 73 to 75: F16 and BF16, x2, x4 and
+x8; where bit 76 is set F32, x2 and x4, and F64 (nvdisasm)."""
 ADDITION_BIT = 87
-"""From which on the 4 bits of an ATOMG are 0 that adds (the text of nvdisasm)."""
+"""The position of the 4 bits that are 0 in an ATOMG that adds (nvdisasm)."""
 CCTL = 0x18F
-"""CCTL.IVALL empties the L1 cache, behind an atomic operation that acquires (the text of
-nvdisasm; of weights that all programs load Nsight Compute then sees none hit)."""
+"""CCTL.IVALL empties the L1 cache, after an atomic operation with acquire semantics (nvdisasm).
+Nsight Compute then sees no L1 hits of weights that all programs load."""
 IGMMA = 0x1F1
 HGMMA = frozenset({0x1F0, 0x1F1, 0x1F3})
 LDTM = 0x1EE
 
-WORD = 4
-"""Bytes of a register."""
+WORD, WARP = 4, 32
+"""Bytes of a register, and threads of a warp."""
 SIZE_OF_8 = 3
-"""Of the result of a conversion: 8 bytes, as a power of two."""
+"""The code of 8 bytes for the result of a conversion, as a power of two."""
 BYPASSING_BYTES = 16
-"""A thread, with which a copy to shared memory goes past the L1 cache, as Triton has it; narrower
-ones cannot (PTX ISA, cp.async)."""
+"""Copies to shared memory of this many bytes per thread bypass the L1 cache in Triton; narrower
+copies cannot (PTX ISA, cp.async)."""
 BYTES_OF_SIZE = (1, 1, 2, 2, 4, 8, 16, 32)
-"""Bytes a thread of a memory access, by bits 73 to 75."""
+"""Bytes per thread of a memory access, by bits 73 to 75."""
 
 
 def access_bytes(word: int) -> int:
-    """Return the bytes that a thread moves by a load or a store."""
+    """Return the bytes that a thread loads or stores."""
     return BYTES_OF_SIZE[word >> 73 & 7]
 
 
 def local_bytes(word: int) -> int:
-    """Return the bytes of local memory that a thread touches by a load or a store of it.
+    """Return the bytes of local memory that a thread touches by a load or a store.
 
-    A line has one word of 4 bytes of each thread of a warp (CUDA C++ Programming Guide, "Local
-    Memory"): what is narrower touches as many sectors. What is stored on a condition is not
-    counted: it is the rare case, as that of a division by a very small number (of 14 softmaxes on
-    an H200 Nsight Compute counts 1.00 to 1.15 times what is stored without one, where up to
-    three quarters as much again is conditional).
+    A cache line has one word of 4 bytes of each thread of a warp (CUDA C++ Programming Guide,
+    "Local Memory"), so that narrower accesses touch as many sectors. Conditional stores do not
+    count: they are for rare cases, such as a division by a very small number. For 14 softmaxes on
+    an H200, Nsight Compute counts 1.00 to 1.15 times the unconditional stores, where up to 75% more
+    are conditional.
     """
     if word & 0x1FF == STL and word >> 12 & 15 != ALWAYS:
         return 0
@@ -161,24 +156,25 @@ def local_bytes(word: int) -> int:
 
 
 def is_signed(word: int) -> bool:
-    """Tell whether a load of fewer than 4 bytes spreads the sign over its register."""
+    """Tell whether a load of fewer than 4 bytes is sign-extended."""
     return word >> 73 & 7 in SIGNED_SIZES
 
 
 def loaded_registers(word: int) -> int:
-    """Return the registers that a load fills."""
+    """Return the number of registers that a load fills."""
     return max(access_bytes(word) // 4, 1)
 
 
 def matrix_registers(word: int) -> int:
-    """Return the registers of an HMMA's result: 4 of 32-bit numbers, 2 of 16-bit ones."""
+    """Return the registers of an HMMA's result: 4 for 32-bit numbers, 2 for 16-bit numbers."""
     return 4 if word >> 76 & 1 else 2
 
 
 def warpgroup_registers(word: int) -> int:
-    """Return the registers of the result of an HGMMA of 64 rows: a warpgroup has 128 threads.
+    """Return the registers of the result of an HGMMA with 64 rows, for 128 threads.
 
-    Its columns are counted in eights; those of an IGMMA from 32 on in sixteens, times three.
+    Its columns are encoded in units of 8. For an IGMMA the unit is 16 from 32 columns on, and the
+    code is multiplied by three.
     """
     field = word >> 53 & 31
     if word & 0x1FF != IGMMA:
@@ -188,12 +184,12 @@ def warpgroup_registers(word: int) -> int:
 
 
 def tensor_memory_registers(word: int) -> int:
-    """Return the registers that an access to tensor memory fills or stores."""
+    """Return the number of registers that an access to tensor memory moves."""
     return 1 << (word >> 83 & 7)
 
 
 def converted_registers(word: int) -> int:
-    """Return the registers of the result of a conversion from or to 64 bits."""
+    """Return the number of result registers of a conversion from or to 64 bits."""
     return 2 if word >> 75 & 3 == SIZE_OF_8 else 1
 
 
@@ -211,32 +207,18 @@ RESULTS: Mapping[int, Callable[[int], int] | int] = MappingProxyType(
         **dict.fromkeys(HGMMA, warpgroup_registers),
     }
 )
-"""The registers that an instruction writes from the place in its bits 16 to 23 on, where not 1."""
+"""The number of registers that an instruction writes, from that in bits 16 to 23 on, if not 1."""
 NO_RESULT = frozenset(
     {0x044, 0x04C, 0x102, *range(0x140, 0x15F), STG, ST, STS, STL, LDGSTS, RED, REDG, 0x118, 0x11A}
     | {0x11B, 0x11D, 0x18F, 0x192, 0x1A7, 0x1AB, *range(0x1AF, 0x1BB), 0x1C5, 0x1C6, 0x1C7, 0x1C8}
-    | {
-        0x1E9,
-        0x1EA,
-        0x1EB,
-        0x1ED,
-        0x00B,
-        0x00C,
-        0x02A,
-        0x034,
-        0x01C,
-        0x09C,
-        0x08C,
-        R2P,
-        ELECT,
-        0x17F,
-    }
+    | {0x1E9, 0x1EA, 0x1EB, 0x1ED, 0x00B, 0x00C, 0x02A, 0x034, 0x01C, 0x09C, 0x08C, R2P, ELECT}
+    | {0x17F}
 )
-"""What writes no register there."""
+"""Instructions that do not write the register in bits 16 to 23."""
 UNIFORM_RESULT = frozenset(
     {*range(0x080, 0x0C0), LDCU, R2UR, R2UR_BEFORE, 0x0CC, S2UR, REDUX, 0x1E3, ELECT, 0x1C8}
 )
-"""What writes uniform registers and predicates."""
+"""Instructions that write uniform registers and predicates."""
 PREDICATE_RESULTS: Mapping[int, tuple[int, ...]] = MappingProxyType(
     {
         **{
@@ -248,32 +230,32 @@ PREDICATE_RESULTS: Mapping[int, tuple[int, ...]] = MappingProxyType(
         **dict.fromkeys((ATOMG_CAS, ATOM, 0x1E3, 0x1C8, LDG, R2UR_BEFORE), (81,)),
     }
 )
-"""Where the numbers of the predicates are that an instruction writes."""
+"""The bit positions of the predicates that an instruction writes."""
 OF_OTHERS = frozenset({SHFL, VOTE, VOTEU, REDUX, R2UR, R2UR_BEFORE, 0x0CC, ELECT, LDS})
-"""What a thread gets of other threads."""
+"""Instructions whose result depends on other threads."""
 FROM_FIRST = frozenset({R2UR, R2UR_BEFORE, REDUX, LDC, R2P})
-"""What is made of its first source, and is no arithmetic."""
+"""Instructions other than arithmetic whose result derives from their first source."""
 WRITES_SHARED = frozenset({STS, STSM, LDGSTS, ATOMS, 0x1B4, 0x1BA})
-"""UTMALDG and UBLKCP among them."""
+"""These include UTMALDG and UBLKCP."""
 LOADS = frozenset({LDG, LD})
-"""Of global memory: what they load may be known."""
+"""Loads from global memory, whose results may be known."""
 MATRICES = frozenset({LDSM, STSM})
-"""What moves matrices of 8 rows of 16 bytes, from or to shared memory."""
+"""Instructions that move matrices of 8 rows of 16 bytes from or to shared memory."""
 SHARED_ACCESSES = MATRICES | {LDS, STS, ATOMS, LDGSTS}
-"""What asks for shared memory by addresses of threads."""
+"""Instructions whose threads access shared memory by address."""
 SIGNED_SIZES = frozenset({1, 3})
-"""Of a load of fewer than 4 bytes: S8 and S16."""
+"""The codes of S8 and S16 for loads of fewer than 4 bytes."""
 CONTENT = (1 << 105) - 1
-"""The bits of an instruction that say what it does; behind them is when it is issued."""
+"""The bits of an instruction that say what it does; higher bits are for scheduling."""
 UNIFORM_GUARD = frozenset(
     {*range(0x080, 0x0C0), LDCU, 0x1B2, 0x1B4, 0x1B5, 0x1B6, 0x1B7, 0x1B8, 0x1B9, 0x1BA}
     | {0x1E3, 0x1E9, 0x1EA, 0x1EB}
 ) - {VOTEU, ULDC}
-"""What is guarded by a uniform predicate."""
+"""Instructions that are guarded by a uniform predicate."""
 
 
 class Decoder:
-    """Takes the instructions of one architecture apart."""
+    """Decodes the instructions of one architecture."""
 
     def __init__(self, arch: int) -> None:
         self.is_ampere, self.is_hopper = arch >= AMPERE, arch >= HOPPER
@@ -281,10 +263,11 @@ class Decoder:
         self._writes: dict[int, int] = {}
         self._reads: dict[int, int] = {}
         self.slots: dict[int, int] = {}
-        """The places of local memory by their distance from the stack's, as registers."""
+        """The register numbers of places of local memory, by their offset from the stack
+        pointer."""
 
     def form(self, word: int) -> Form | None:
-        """Return the operands of an arithmetic instruction; None of any other."""
+        """Return the operands of an arithmetic instruction; None for any other."""
         opcode = word & 0x1FF
         if opcode == HFMA2_MMA and self.is_blackwell:
             return IADD64 if word >> WIDE_ADD_BIT & 1 else IADD
@@ -293,12 +276,12 @@ class Decoder:
         return FORMS.get(opcode)
 
     def uniform(self, number: int) -> int:
-        """Return the place of a uniform register."""
+        """Return the number of a uniform register."""
         number &= 255 if self.is_blackwell else 63
         return UNIFORM_ZERO if number == (255 if self.is_blackwell else 63) else UNIFORM + number
 
     def guard(self, word: int) -> int:
-        """Return the predicate under which an instruction does something."""
+        """Return the predicate that guards an instruction."""
         first = UNIFORM_PREDICATES if word & 0x1FF in UNIFORM_GUARD else PREDICATES
         return first + (word >> 12 & 7)
 
@@ -323,7 +306,7 @@ class Decoder:
         return (first, last, other) if form in OTHER_LAST else (first, other, last)
 
     def predicate(self, word: int, place: int) -> int:
-        """Return the predicate whose number is at *place* of an arithmetic instruction."""
+        """Return the predicate at bit *place* of an arithmetic instruction."""
         opcode = word & 0x1FF
         uniform = opcode in range(0x080, 0x0C0) or (
             opcode == 0x01C and place == 68 and word >> 67 & 1
@@ -359,7 +342,7 @@ class Decoder:
         return found
 
     def writes(self, word: int) -> int:
-        """Return the registers that an instruction writes, a bit of the number each."""
+        """Return the registers that an instruction writes, as a bit set."""
         found = self._writes.get(word & CONTENT)
         if found is None:
             found = self._writes[word & CONTENT] = self._written(word)
@@ -395,9 +378,9 @@ class Decoder:
         return 0 if number == ZERO else (1 << min(count, ZERO - number)) - 1 << number
 
     def reads(self, word: int) -> int:
-        """Return the registers from which an instruction makes its results, a bit each.
+        """Return the registers that an instruction's results derive from, as a bit set.
 
-        Of instructions whose results are not computed they are not needed, and not there.
+        It is empty for instructions whose results are not computed.
         """
         found = self._reads.get(word & CONTENT)
         if found is None:
@@ -447,10 +430,10 @@ class Decoder:
         return access_bytes(word)
 
     def address_registers(self, word: int) -> tuple[int, ...]:
-        """Return the registers of the address of an access to global memory: pairs, or one.
+        """Return the registers of the address of an access to global memory: one, or pairs.
 
-        Before Ampere a pair of uniform registers may be added; later a uniform register has only a
-        descriptor.
+        Before Ampere a pair of uniform registers may be added; since then a uniform register only
+        holds a descriptor.
         """
         opcode, register = word & 0x1FF, word >> 24 & 255
         if not self.is_ampere and word >> 91 & 1:
@@ -460,16 +443,17 @@ class Decoder:
         return (register, behind(register)) if is_pair and register != ZERO else (register,)
 
     def address_reads(self, word: int) -> int:
-        """Return the registers that say where and whether an access to global memory is."""
+        """Return the registers that an access to global memory needs, as a bit set."""
         found = 1 << self.guard(word) | bits(self.address_registers(word))
         if word & 0x1FF == LDGSTS:
             found |= 1 << PREDICATES + (word >> 87 & 7)
         return found & ~NEVER_WRITTEN
 
     def local(self, word: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Return what an LDL or STL moves, and where to: registers and places of local memory.
+        """Return the source and the destination of an LDL or STL: registers, and places.
 
-        Nothing is read where it is not known which place is: then what is loaded is not known.
+        Where the place is not known, a load has a source that is never known, and a store moves
+        nothing.
         """
         is_store = word & 0x1FF == STL
         size = access_bytes(word)
@@ -487,7 +471,7 @@ class Decoder:
         return (registers, places) if is_store else (places, registers)
 
     def shared_address(self, word: int) -> tuple[int, int]:
-        """Return the registers of an address in shared memory: a thread's, and a uniform one."""
+        """Return a thread's and a uniform register, which a shared-memory address is the sum of."""
         opcode = word & 0x1FF
         if opcode == LDGSTS:
             return word >> 16 & 255, UNIFORM_ZERO
@@ -496,14 +480,14 @@ class Decoder:
         return word >> 24 & 255, uniform
 
     def shared_reads(self, word: int) -> int:
-        """Return the registers that say where and whether an access to shared memory is."""
+        """Return the registers that an access to shared memory needs, as a bit set."""
         found = 1 << self.guard(word) | bits(self.shared_address(word))
         if word & 0x1FF == LDGSTS:
             found |= 1 << PREDICATES + (word >> 87 & 7)
         return found & ~NEVER_WRITTEN
 
     def shared_registers(self, word: int) -> tuple[int, ...]:
-        """Return the registers of the address of an LDS or STS, two, and those that it stores."""
+        """Return the two address registers of an LDS or STS, and those that it stores."""
         found = self.shared_address(word)
         if word & 0x1FF != STS:
             return found
@@ -521,9 +505,9 @@ class Decoder:
 
 
 def shared_offset(word: int) -> tuple[int, int]:
-    """Return by how many bits an address in shared memory shifts its register, and what it adds.
+    """Return the shift of the register in a shared-memory address, and the offset to add.
 
-    It is times 4, 8 or 16 (X4, X8, X16) where it is not 1.
+    The shift is that of the suffixes X4, X8 and X16, or 0.
     """
     if word & 0x1FF == LDGSTS:
         offset = word >> 44 & 0xFFFFF
@@ -534,19 +518,19 @@ def shared_offset(word: int) -> tuple[int, int]:
 
 
 def adds(word: int) -> bool:
-    """Tell whether an instruction adds 4 bytes in global memory, and gives back what was there."""
+    """Tell whether an instruction adds 4 bytes to global memory and returns the old value."""
     return word & 0x1FF == ATOMG and not word >> ADDITION_BIT & 15 and not word >> 73 & 7 & ~1
 
 
 def address_offset(word: int) -> int:
-    """Return what an access to global memory adds to its address, in bytes."""
+    """Return the offset in the address of an access to global memory, in bytes."""
     bits, first = (12, 32) if word & 0x1FF == LDGSTS else (24, 40)
     offset = word >> first & (1 << bits) - 1
     return offset - (offset >> bits - 1 << bits)
 
 
 def bits(numbers: Iterable[int]) -> int:
-    """Return a number with these bits set."""
+    """Return a bit set of *numbers*."""
     found = 0
     for one in numbers:
         found |= 1 << one
@@ -554,7 +538,7 @@ def bits(numbers: Iterable[int]) -> int:
 
 
 def places_of(number: int) -> list[int]:
-    """Return which bits of a number are set, the lowest first."""
+    """Return the elements of a bit set, in ascending order."""
     found = []
     while number:
         lowest = number & -number
@@ -564,12 +548,12 @@ def places_of(number: int) -> list[int]:
 
 
 def behind(register: int) -> int:
-    """Return the register behind one, with which it is a pair."""
+    """Return the second register of a pair."""
     return register if register in {ZERO, UNIFORM_ZERO} else register + 1
 
 
 def _behind(source: Source) -> Source:
-    """Return the higher half of a pair of sources; a number of an instruction has its sign."""
+    """Return the upper half of a pair of sources; that of an immediate is 0."""
     if isinstance(source, int):
         return behind(source)
     if source.bank is None:

@@ -1,8 +1,8 @@
-"""What a kernel's machine code finds among its constants: the arguments of the launch, its sizes.
+"""What a kernel's machine code reads as constants: the launch's arguments and sizes.
 
-NVIDIA's kernels read their parameters from bank 0 of the constants. Where each lies, the binary
-says (the attributes EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK, as `cuobjdump -elf` names them).
-AMD's read them from memory, where the metadata of their assembly says.
+NVIDIA's kernels read their parameters from bank 0 of the constants, at offsets that the binary
+gives (the attributes EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK, as `cuobjdump -elf` names them).
+AMD's read them from memory, at offsets in the metadata of their assembly.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from occupancy_lab.arguments import Pointer, flattened
 from occupancy_lab.compiling.amdgcn import kernel_arguments
 from occupancy_lab.compiling.cubin import attributes, unpack
 from occupancy_lab.work.module import closing, first_name, locations_of, split, without_location
+from occupancy_lab.work.operations import BLACKWELL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,29 +28,29 @@ if TYPE_CHECKING:
 
 PARAMETER, PARAMETERS = 0x17, 0x0A
 """EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK."""
-BLACKWELL = 100
 SIZES, SIZES_OF_BLACKWELL = (0x0, 0xC), (0x360, 0x370)
-"""Where bank 0 has the threads of a program and the programs of the grid, three numbers each, as
-ptxas compiles %ntid and %nctaid."""
+"""Offsets in bank 0 of the threads of a program (%ntid) and of the programs of the grid (%nctaid),
+three numbers each, as ptxas compiles them."""
 CLUSTER_SIZES, CLUSTER_SIZES_OF_BLACKWELL = (0x150, 0x15C), (0x2B0, 0x2C0)
-"""The same of programs that are clusters: one over the CTAs of each, and how many are launched, as
-for %clusterid and %nclusterid."""
+"""The same for clusters: the reciprocal of the CTAs per cluster, and the number of clusters, as for
+%clusterid and %nclusterid."""
 TENSOR_BITS = 40
-"""Tensors lie so far apart, as a power of two, that no address computed from one is in another."""
+"""The spacing of tensors, as a power of two: no address computed from one is in another."""
 MIDDLE = 1 << TENSOR_BITS - 1
-"""Where a tensor begins in its part of the addresses: what lies before it is taken for its own."""
+"""Where a tensor begins in its part of the address space, so that addresses before it still count
+as its own."""
 SCRATCH = 1 << 16
-"""The number from which on what Triton adds as last parameters lies: scratch memory."""
+"""The first number of the address of scratch memory, which Triton passes as last parameters."""
 WORD_BYTES = 4
 HIDDEN = "hidden_"
-"""What the kinds of arguments begin with that AMD's runtime adds."""
+"""The prefix of the kinds of arguments that AMD's runtime adds."""
 NO_BANKS: Mapping[int, memoryview] = MappingProxyType({})
 
 
 class Passed:
     """The arguments of a launch as its machine code reads them."""
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a kernel is passed
+    def __init__(  # noqa: PLR0913, PLR0917 - a kernel's arguments
         self,
         parameters: Sequence[str],
         arguments: Mapping[str, Plain],
@@ -58,15 +59,15 @@ class Passed:
         start: int = 0,
         banks: Mapping[int, memoryview] = NO_BANKS,
     ) -> None:
-        """Take the arguments by name, and the names of the kernel's *parameters* in their order.
+        """Take the arguments by name, and the names of the kernel's *parameters* in order.
 
-        A descriptor and a tuple are several parameters of the same name. *values* has what is in
-        tensors of whole numbers, as far as it is known. *places* has the offset and the bytes of
-        each parameter by its number, among the constants from *start* on; what is in other *banks*
-        of constants the binary says.
+        A descriptor or a tuple is several parameters of the same name. *values* has the known
+        contents of integer tensors. *places* has the offset and the bytes of each parameter by its
+        number, relative to *start* in bank 0. *banks* has the contents of other banks of constants
+        from the binary.
         """
         self.tensors: dict[int, str] = {}
-        """The tensors, by the number that their addresses begin with."""
+        """The tensors, by the upper bits of their addresses."""
         self._constants: dict[tuple[int, int], int] = {}
         self._banks = banks
         self._values: dict[int, Any] = {}
@@ -92,7 +93,7 @@ class Passed:
         arguments: Mapping[str, Plain],
         values: Mapping[str, Sequence[int]],
     ) -> Passed:
-        """Return those of the kernel *name* in a cubin."""
+        """Return the arguments of the kernel *name* in a cubin."""
         banks = {
             bank: section.content
             for bank in (2, 3)
@@ -102,7 +103,7 @@ class Passed:
         return cls(parameters, arguments, values, places, start, banks)
 
     @classmethod
-    def of_amdgcn(  # noqa: PLR0913, PLR0917 - what a kernel is passed
+    def of_amdgcn(  # noqa: PLR0913, PLR0917 - a kernel's arguments
         cls,
         assembly: str,
         name: str,
@@ -112,9 +113,9 @@ class Passed:
         grid: Sequence[int],
         threads: int,
     ) -> Passed:
-        """Return those of the kernel *name* in AMD assembly, which lie in memory from address 0 on.
+        """Return the arguments of the kernel *name* in AMD assembly, which start at address 0.
 
-        Of what the runtime adds the sizes are known: of the *grid*, and the *threads* of a program
+        The runtime's own arguments include the sizes of the *grid* and the *threads* of a program
         (LLVM's "User Guide for AMDGPU Backend", Code Object V5 Metadata).
         """
         listed = kernel_arguments(assembly, name)
@@ -143,7 +144,7 @@ class Passed:
         return found
 
     def set_sizes(self, arch: int, threads: int, grid: Sequence[int], ctas: int = 1) -> None:
-        """Set how many *threads* a CTA has, and how many are launched, *ctas* of them a program."""
+        """Set the *threads* of a CTA and the *grid* of CTAs, of which a program has *ctas*."""
         of_threads, of_grid = SIZES_OF_BLACKWELL if arch >= BLACKWELL else SIZES
         of_ctas, of_programs = CLUSTER_SIZES_OF_BLACKWELL if arch >= BLACKWELL else CLUSTER_SIZES
         for place in range(3):
@@ -151,29 +152,29 @@ class Passed:
             whole, size = (*grid, 1, 1, 1)[place], (ctas, 1, 1)[place]
             self._constants[0, of_threads + there] = (threads, 1, 1)[place]
             self._constants[0, of_grid + there] = whole
-            if ctas > 1:  # before Hopper arguments are there
+            if ctas > 1:  # before Hopper these offsets hold arguments
                 (share,) = struct.unpack("<I", struct.pack("<f", 1 / size))
                 self._constants[0, of_ctas + there] = share
                 self._constants[0, of_programs + there] = whole // size
 
     @property
     def has_values(self) -> bool:
-        """Whether it is known what is in a tensor."""
+        """Whether the contents of any tensor are known."""
         return bool(self._values)
 
     def forget(self, tensor: str) -> None:
-        """Take for unknown what is in a tensor: the launch writes to it."""
+        """Treat the contents of a tensor as unknown, because the launch writes to it."""
         for number, name in self.tensors.items():
             if name == tensor:
                 self._values.pop(number, None)
 
     @property
     def tables(self) -> bytes:
-        """The constants among which the targets of jumps are."""
+        """The constants that may contain jump targets."""
         return b"".join(self._banks.values())
 
     def constant(self, bank: int, offset: int) -> Any:
-        """Return a constant as an array of one number; None where it is not known."""
+        """Return a constant as an array of one element; None where it is not known."""
         value = self._constants.get((bank, offset))
         content = self._banks.get(bank)
         if value is None and content is not None and 0 <= offset <= len(content) - WORD_BYTES:
@@ -181,9 +182,9 @@ class Passed:
         return None if value is None else np.full((1, 1), value, np.uint32)
 
     def loaded(self, address: Any, size: int, registers: int, *, signed: bool) -> Sequence[Any]:
-        """Return what a load of *size* bytes finds, by register; None is not known.
+        """Return what a load of *size* bytes finds, by register; None where it is not known.
 
-        A number of fewer than 4 bytes fills a register, with its sign where it is *signed*.
+        A number of fewer than 4 bytes fills a register, sign-extended where it is *signed*.
         """
         unknown = [None] * registers
         number = int(address.flat[0]) >> TENSOR_BITS
@@ -205,7 +206,7 @@ class Passed:
         ]
 
     def tensor_at(self, address: int) -> str | None:
-        """Return the tensor in which *address* is; None where it is in none."""
+        """Return the tensor that contains *address*; None where none does."""
         return self.tensors.get(address >> TENSOR_BITS)
 
     def _bits(self, name: str, value: Any) -> int | None:
@@ -220,7 +221,7 @@ class Passed:
 
 
 def parameters_of(ttir: str, name: str) -> list[str]:
-    """Return the names of the parameters that the kernel *name* has left in its *ttir*."""
+    """Return the names of the parameters of the kernel *name* that remain in its *ttir*."""
     match = re.search(rf"tt\.func public @\"?{re.escape(name)}\"?(\(.*)", ttir)
     if match is None:
         return []
@@ -233,7 +234,7 @@ def parameters_of(ttir: str, name: str) -> list[str]:
 
 
 def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:
-    """Return where the parameters begin, and the offset and bytes of each by its number."""
+    """Return the offset of the parameters, and each one's offset and bytes by its number."""
     start, places = 0, {}
     for attribute, content in attributes(elf.section(f".nv.info.{name}")):
         if attribute == PARAMETER:
@@ -245,7 +246,7 @@ def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:
 
 
 def _content(values: Sequence[int], dtype: Any) -> Any:
-    """Return the bytes of a tensor; of numbers that grow with the index these, and their width."""
+    """Return a tensor's bytes, or for a range that range and the bytes of an element."""
     if isinstance(values, range):
         return values, dtype.itemsize
     content = np.array(values).astype(dtype).tobytes()
@@ -255,7 +256,7 @@ def _content(values: Sequence[int], dtype: Any) -> Any:
 def _of_progression(
     held: range, width: int, offset: Any, size: int, registers: int
 ) -> Sequence[Any]:
-    """Return what a load at *offset* finds of numbers of *width* bytes, as `Passed.loaded` does."""
+    """Return what a load at *offset* finds in a range of *width* bytes each, as `loaded` does."""
     if min(size, width) < WORD_BYTES:
         return [None] * registers
     places = [offset.astype(np.int64) + WORD_BYTES * one for one in range(registers)]

@@ -1,10 +1,10 @@
 """Which pipe of a multiprocessor each instruction of a warp keeps busy, and for how many cycles.
 
-A multiprocessor has four schedulers, each with pipes of its own: fma (two halves that do FP32, one
-of which, fmaheavy, does integer multiply-adds and BF16 alone), alu (integers, comparisons, logic),
-xu (special functions, conversions), fp64, uniform and tensor. All share lsu, which moves what
-threads load, store and exchange. The names are Nsight Compute's; the cycles follow from the results
-a cycle of the CUDA C++ Programming Guide ("Throughput of Native Arithmetic Instructions").
+A multiprocessor has four schedulers, each with its own pipes: fma (two halves for FP32, of which
+only fmaheavy does integer multiply-adds and BF16), alu (integers, comparisons, logic), xu (special
+functions, conversions), fp64, uniform and tensor. They share lsu, which moves what threads load,
+store and exchange. The names are Nsight Compute's. The cycles follow from the results per cycle in
+the CUDA C++ Programming Guide ("Throughput of Native Arithmetic Instructions").
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ ISSUE, FMA, FMA_HEAVY, ALU, XU, FP64, UNIFORM, TENSOR, LSU = (
 """The schedulers, and the pipes behind them."""
 SCHEDULERS = 4
 WAVEFRONT, SECTORS_OF_WAVEFRONT = 128, 4
-"""Bytes that lsu moves a cycle: 32 banks of 4 bytes (Programming Guide, "Shared Memory"), or 4
-sectors."""
+"""What lsu moves per cycle: 128 bytes, which are 32 banks of 4 bytes (Programming Guide, "Shared
+Memory"), or 4 sectors."""
 LANES = 32
 PRODUCTS = operations.HGMMA | {0x03C, 0x037, 0x03F}
-"""Products of matrices: of a warp HMMA, IMMA and DMMA."""
+"""Products of matrices: those of warp groups, and HMMA, IMMA and DMMA of a warp."""
 
 OTHER_CYCLES, WIDE_CYCLES, XU_CYCLES = 2.0, 4.0, 8.0
-"""A warp's 32 results at 16, 8 and 4 a cycle and scheduler; wide are products of integers of
-which the upper half is wanted, by Nsight Compute's sm__pipe_fmaheavy_cycles_active of 75 launches
-on an H200: 4.1 and 3.9 cycles for IMAD.WIDE and IMAD.HI, 2.1 for IMAD and 1.9 for HADD2 and HMUL2.
-"""
+"""Cycles of a warp's 32 results at 16, 8 and 4 per cycle and scheduler. Wide instructions are
+integer products whose upper half is wanted. Nsight Compute's sm__pipe_fmaheavy_cycles_active of 75
+launches on an H200 gives 4.1 cycles for IMAD.WIDE, 3.9 for IMAD.HI, 2.1 for IMAD, and 1.9 for HADD2
+and HMUL2."""
 _LSU = (
     {operations.LDS, operations.STS, operations.LDSM, operations.STSM}
     | {operations.LDG, operations.LD, operations.STG, operations.ST, operations.LDGSTS}
@@ -52,22 +52,23 @@ _FIXED: Mapping[int, tuple[str | None, float]] = MappingProxyType(
         **dict.fromkeys((0x192, 0x1AF, 0x1C5, 0x1C6), (None, 0.0)),
     }
 )
-"""The pipes of what always takes equally long; jumps, barriers and waits need none."""
+"""The pipes and cycles of instructions that always take equally long; jumps, barriers and waits
+need no pipe."""
 _FP32 = frozenset({0x020, 0x021, 0x023, 0x031, 0x033, 0x034, 0x035})
 _FP64 = range(0x028, 0x02C)
 _UNIFORM = range(0x080, 0x0C0)
 
 HMMA_SIZE, GROUP_ROWS, GROUP_DEPTH = 16 * 8 * 16, 64, 16
-"""Multiply-adds of an HMMA.16816 of FP16, or what takes as long; and of a warp group's product its
-rows and how deep it is in FP16: of other types as many bytes."""
+"""Multiply-adds of an HMMA.16816 of FP16, and of others that take as long; the rows of a warp
+group's product, and its depth in FP16, which for other types is as many bytes."""
 LEAST_GROUP_CYCLES = 16.0
 
 
 def pipe_of(word: int, architecture: CudaArchitecture) -> tuple[str | None, float]:
     """Return the pipe of an instruction and the cycles for which a warp keeps it busy.
 
-    Those of lsu are the multiprocessor's, without bank conflicts; those of others a scheduler's.
-    None where the instruction needs no pipe.
+    Cycles of lsu are the multiprocessor's, without bank conflicts; those of other pipes are a
+    scheduler's. The pipe is None where the instruction needs none.
     """
     opcode = word & 0x1FF
     if opcode in _LSU:
@@ -84,16 +85,16 @@ def pipe_of(word: int, architecture: CudaArchitecture) -> tuple[str | None, floa
 
 
 def fma_cycles(either: float, heavy: float, architecture: CudaArchitecture) -> float:
-    """Return the cycles of the fma pipe for what *either* half does, and for what fmaheavy does.
+    """Return the fma pipe's cycles for work that *either* half can do and for that of fmaheavy.
 
-    There is one half alone where 16 FP32 results are all that a scheduler has a cycle.
+    Where a scheduler has only 16 FP32 results per cycle, there is only one half.
     """
     halves = architecture.fp32_results / (LANES // 2 * SCHEDULERS)
     return max(either + heavy / halves, heavy)
 
 
 def wavefronts(word: int) -> float:
-    """Return the cycles of lsu that an access of a warp takes without bank conflicts."""
+    """Return the lsu cycles of a warp's access without bank conflicts."""
     opcode = word & 0x1FF
     if opcode in {operations.LDSM, operations.STSM}:
         return float(1 << (word >> 72 & 3))
@@ -103,7 +104,7 @@ def wavefronts(word: int) -> float:
 
 
 def tensor_cycles(word: int, architecture: CudaArchitecture) -> float:
-    """Return the cycles that a tensor core works on a warp's part of a product of matrices.
+    """Return the cycles that a tensor core takes for a warp's part of a product of matrices.
 
     0 where the rate of the tensor cores is not known.
     """

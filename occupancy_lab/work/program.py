@@ -1,4 +1,4 @@
-"""What a program of a launch asks of its multiprocessor, from what its warps execute."""
+"""What a program of a launch needs of its multiprocessor, from what its warps execute."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from occupancy_lab.work.operations import (
     STACK,
     STG,
     STL,
+    WARP,
+    WORD,
     access_bytes,
     local_bytes,
     shared_offset,
 )
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import CODE_CYCLES, Replay
-from occupancy_lab.work.warps import WARP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,27 +47,27 @@ if TYPE_CHECKING:
     from occupancy_lab.work.warps import Followed
 
 OPERAND_SHARE = 0.7
-"""The part of the reads of a product's operands that others wait for: an H100, from products of
-matrices of FP16 and FP32 (TF32)."""
+"""The share of the reads of a product's operands that delays other accesses; from products of
+matrices of FP16 and FP32 (TF32) on an H100."""
 LOOKUP_CYCLES, COPY_CYCLES, COPY_MISS_CYCLES = 1.5, 0.8, 1.0
-"""Of lsu, which a copy through the L1 cache takes besides the passes in which its lines are looked
-up, or besides those in which it is written, and for each line that the cache lacks (H100, copies of
-4 and 8 bytes a thread of 12 strides)."""
+"""Cycles of the lsu pipe that a copy through the L1 cache takes in addition to the passes that look
+up its lines, in addition to those that write it, and for each line that misses (H100, copies of 4
+and 8 bytes per thread with 12 strides)."""
 CROSSED_CYCLES = 1.5
-"""How much longer such a copy takes while tensor cores read their operands from shared memory, to
-which it is written: of 1.3 to 2, the value with which the median error of 30 tuned products in
-float32 on an H100 is least (5.0%; 5.7% with 2)."""
+"""Additional cycles of such a copy while tensor cores read their operands from shared memory. Of 1.3
+to 2, this value gives the least median error of 30 tuned products in float32 on an H100: 5.0%."""
 LOAD_MISS_CYCLES = 0.3
-"""The same of a load (H100, of 1, 2 and 4 bytes a thread: 0.1 to 0.8)."""
+"""The additional cycles of a load per line that misses (H100, 0.1 to 0.8 for 1, 2 and 4 bytes per
+thread)."""
 MOST_PLACED = 1 << 14
-"""Programs that are placed one by one."""
+"""Programs that are scheduled one by one."""
 SAME = 1.02
-"""How much more than the mean one program may execute where all are taken to do the same."""
+"""Programs count as equal where none executes more than this many times the mean."""
 TYPICAL = 0.5
-"""The least share of the mean that a program executes whose way is typical: others end early."""
+"""The least share of the mean that a typical program executes; programs below it end early."""
 
 
-def program_of(  # noqa: PLR0913 - what it is made of
+def program_of(  # noqa: PLR0913 - the parts of a launch
     code: Code,
     way: Followed,
     accesses: Sequence[GlobalAccess],
@@ -78,10 +79,10 @@ def program_of(  # noqa: PLR0913 - what it is made of
     resident: int | None,
     waiting: Iterable[int],
 ) -> Program:
-    """Return what a program of a launch asks of its multiprocessor.
+    """Return what a program of a launch needs of its multiprocessor.
 
-    *way* is what some or all of its *programs*, of so many *threads* each, did; *resident* of them
-    run at once, and wait for others in the loops *waiting*.
+    *way* is what all or a sample of the *programs* programs, of *threads* threads each, did.
+    *resident* programs run at once, and they wait for others in the loops *waiting*.
     """
     num_warps = threads // WARP
     weights = _weights(code, way)
@@ -96,7 +97,7 @@ def program_of(  # noqa: PLR0913 - what it is made of
     for start, block in code.blocks.items():
         some = 0 < executions[start] < 1
         if some and any(word & 0x1FF in BULK_COPIES for word in code.words[start : block.stop]):
-            executions[start] *= num_warps  # one warp asks for what all wait for
+            executions[start] *= num_warps  # one warp issues the copy that all wait for
     entered = a_warp(way.entered, typical)
 
     def replay_of(some: Iterable[GlobalAccess]) -> Replay:
@@ -146,9 +147,9 @@ def _common(
     programs: int,
     weight: float,
 ) -> Common | None:
-    """Return what changes where the L1 cache has what all programs load; None where that is none.
+    """Return the change where data that all programs load hits in L1; None where there is none.
 
-    *weight* is how much a program executes that is replayed, in times of a mean one.
+    *weight* is the amount that the replayed program executes, in units of the mean.
     """
     if not any(one.common for one in accesses):
         return None
@@ -165,7 +166,7 @@ def _common(
 
 
 def _executed(code: Code, executions: Mapping[int, float]) -> Iterator[tuple[int, float]]:
-    """Yield the number of each instruction that is executed, and how often it is."""
+    """Yield the number of each executed instruction, and how often it is executed."""
     for start, times in executions.items():
         for number in range(start, code.blocks[start].stop if times else start):
             yield number, times
@@ -182,17 +183,17 @@ def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
 
 
 def cached_with_common(access: GlobalAccess) -> float:
-    """Return the share that the L1 cache has of an access if it has what all programs load too.
+    """Return the L1 hit rate of an access where data that all programs load hits as well.
 
-    Sectors that several warps of a program ask for count once.
+    Sectors that several warps of a program request count once.
     """
     return min(access.cached + access.common / (1.0 - access.shared), 1.0)
 
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:
-    """Return the share of what is loaded or copied that the L1 cache has.
+    """Return the L1 hit rate of loads and copies.
 
-    Sectors that several warps of a program ask for count once, as in what its source asks for.
+    Sectors that several warps of a program request count once, as they do in the source's counts.
     """
     loads = [
         (one.sectors.middle * (1.0 - one.shared), one.cached)
@@ -203,10 +204,10 @@ def cached_share(accesses: Iterable[GlobalAccess]) -> float:
 
 
 def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float, float]:
-    """Return the lines that one of *programs* asks the L2 cache for: to load, and to store.
+    """Return the lines that one of *programs* requests from the L2 cache, for loads and for stores.
 
-    What the L1 cache has is not asked for, nor again what another warp asks for. Of addresses that
-    are not known it is the fewest lines.
+    L1 hits are not requested, nor lines that another warp has requested already. Where addresses
+    are not known, the fewest possible lines count.
     """
     loaded = stored = 0.0
     for one in accesses:
@@ -221,11 +222,11 @@ def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float,
 def lsu_cycles(
     accesses: Iterable[GlobalAccess], shared: Iterable[SharedAccess]
 ) -> dict[int, float]:
-    """Return for how many cycles each access of a warp keeps lsu busy, by its number in the code.
+    """Return the cycles for which each access of a warp keeps lsu busy, by instruction number.
 
-    A load and a store take their passes, and a load more for each line that the L1 cache lacks. A
-    copy past that cache takes as long as it is written. A narrower one takes the longer of both,
-    and CROSSED_CYCLES more where products read shared memory meanwhile.
+    A load or a store takes its passes, and a load additional cycles for each line that misses. A
+    copy past the L1 cache takes its time to be written. A narrower copy takes the longer of both
+    times, and CROSSED_CYCLES more where products read shared memory at the same time.
     """
     shared = list(shared)
     crossed = CROSSED_CYCLES if any(one.operation == "product" for one in shared) else 0.0
@@ -252,7 +253,7 @@ def lsu_cycles(
     return found
 
 
-def _pipes(  # noqa: PLR0913 - what it is made of
+def _pipes(  # noqa: PLR0913 - the parts of a launch
     code: Code,
     executions: Mapping[int, float],
     cycles: Mapping[int, float],
@@ -261,7 +262,6 @@ def _pipes(  # noqa: PLR0913 - what it is made of
     architecture: CudaArchitecture,
     programs: int,
 ) -> dict[str, float]:
-    """Return the cycles of a multiprocessor for which a program keeps each pipe busy."""
     found: dict[str, float] = defaultdict(float)
     for number, times in _executed(code, executions):
         found[ISSUE] += times / SCHEDULERS
@@ -277,7 +277,7 @@ def _pipes(  # noqa: PLR0913 - what it is made of
 
 
 def _weights(code: Code, way: Followed) -> Any:
-    """Return what each program executes, the mean being 1; None where all do the same."""
+    """Return what each program executes in units of the mean; None where all do the same."""
     executed = np.zeros(1)
     for start, warps in way.executions.items():
         executed = executed + np.asarray(warps, float) * (code.blocks[start].stop - start)
@@ -287,11 +287,11 @@ def _weights(code: Code, way: Followed) -> Any:
 
 
 def rounds(weights: Any, programs: int, resident: int) -> float:
-    """Return how long the busiest of *resident* places works, in times of a mean program.
+    """Return how long the busiest of *resident* slots works, in units of a mean program's time.
 
-    *weights* are the times of some of the *programs* in their order, those of the others are like
-    the nearest one's; each begins where a place is free first. Of very many programs the first ones
-    are taken to be even.
+    *weights* are the times of a sample of the *programs* programs in order; the others take the
+    time of their nearest neighbour. Each program begins where a slot is free first. Of very many
+    programs, the first ones are assumed to fill the slots evenly.
     """
     places = [0.0] * max(min(resident, programs), 1)
     placed = min(programs, max(MOST_PLACED, len(places)))
@@ -301,36 +301,35 @@ def rounds(weights: Any, programs: int, resident: int) -> float:
 
 
 def _mean(warps: Any, which: Any) -> float:
-    """Return the warps of a program, in the mean of *which* of them."""
+    """Return the warps per program, as the mean over the programs *which*."""
     found = np.asarray(warps, float).reshape(-1)
     return float(found[0] if found.size == 1 else found[which].mean())
 
 
 MOST_ACCESSES = 512
-"""Accesses whose distance is computed, evenly over the code."""
-WORD = 4
+"""Accesses whose distance is computed, spread evenly over the code."""
 NEVER = 1e9
-"""The distance to what was never touched before."""
+"""The distance to a place that was never touched before."""
 
 
 def local_reuse(
     code: Code, executions: Mapping[int, float], entered: Mapping[int, float]
 ) -> LocalReuse:
-    """Return how far apart a thread touches the same places of local memory.
+    """Return the reuse distances of a thread's accesses to local memory.
 
-    *executions* and *entered* say how often a warp executes a block, and comes to it from outside
-    of its loop.
+    *executions* and *entered* say how often a warp executes each block and enters each loop from
+    outside.
     """
     touches = {start: [*_touches(code, start)] for start in code.blocks if executions[start]}
     if not any(one.is_local for own in touches.values() for one in own):
         return LocalReuse()
     found = [
         (replace(one, size=one.size * passed) if passed else one, executions[start] * share)
-        for start, share, passed in _Passes(executions, entered).of({*touches}, code.loops)
+        for start, share, passed in _passes(executions, entered, {*touches}, code.loops)
         for one in touches[start]
         if not (passed and one.is_local)
     ]
-    found *= 2  # the next program of a multiprocessor has the same places
+    found *= 2  # the next program on the multiprocessor has the same places
     near = _Trace([(one, weight) for one, weight in found if one.is_local or one.is_load])
     far = _Trace(found)
     narrow = sum(weight for one, weight in found if one.is_store and one.is_narrow)
@@ -343,7 +342,7 @@ def local_reuse(
 
 
 class _Trace:
-    """What a thread touches, one after the other, and how often."""
+    """The sequence of a thread's accesses, and how often each is made."""
 
     def __init__(self, touches: Sequence[tuple[_Touch, float]]) -> None:
         self.touches = [one for one, _ in touches]
@@ -359,15 +358,15 @@ class _Trace:
                 latest[one.place] = number
 
     def distance(self, number: int) -> float:
-        """Return the bytes from the touch before of the same place to this one."""
+        """Return the bytes touched from the previous access to the same place up to this one."""
         if self.last[number] < 0:
             return NEVER
         between = slice(self.last[number], number)
-        # What is touched again in between counts where it is touched last.
+        # A place that is touched repeatedly in between counts once, at its last access.
         return float(self.sizes[between][self.next[between] >= number].sum())
 
     def before(self, is_asked: Callable[[_Touch], bool]) -> tuple[float, ...]:
-        """Return the distances of what is asked for, by the later half of all."""
+        """Return the distances of the wanted accesses in the second half of the trace."""
         half = len(self.touches) // 2
         asked = [
             number
@@ -377,9 +376,9 @@ class _Trace:
         return self._quantiles(asked, self.distance)
 
     def until_stored(self) -> tuple[float, ...]:
-        """Return the longest distance between touches from each store to the next one.
+        """Return the longest distance between accesses from each store to the next store.
 
-        A cache that has lost it then has written it before.
+        A cache that has evicted the place in between has written it back.
         """
         half = len(self.touches) // 2
 
@@ -411,14 +410,13 @@ class _Trace:
 
 @dataclass(frozen=True, slots=True)
 class _Touch:
-    """What an instruction touches: a word of local memory, or something in global memory."""
+    """What an instruction touches: a word of local memory, or data in global memory."""
 
     place: Any
-    """Of local memory; None is something new each time."""
+    """The place in local memory; None for data in global memory, which is new each time."""
     size: float
-    """Bytes."""
     is_load: bool
-    """Whether the L1 cache has it then."""
+    """Whether the access loads data into the L1 cache."""
     is_narrow: bool = False
 
     @property
@@ -446,44 +444,41 @@ def _touches(code: Code, start: int) -> Iterator[_Touch]:
             yield _Touch(None, size, is_cached)
 
 
-@dataclass(frozen=True, slots=True)
-class _Passes:
-    """The passes of loops of which all can be told: the first two, the third and the last.
+def _passes(
+    executions: Mapping[int, float],
+    entered: Mapping[int, float],
+    starts: set[int],
+    loops: Mapping[int, set[int]],
+    share: float = 1.0,
+) -> Iterator[tuple[int, float, float]]:
+    """Yield blocks in execution order, with the share of their executions that each entry has.
 
-    The second stands for all later ones. The third and the last are for what comes after: what the
-    second stores is stored next in the third, and what is touched after the loop was touched before
-    in the last.
+    Loops have up to four passes: the first two, the third and the last. The second pass stands for
+    all later ones. The third and the last have no weight but are needed as context: a place that
+    the second pass stores is stored again in the third, and a place that is touched after the loop
+    was touched before in the last pass.
+
+    The third value is 0, or how often a block is executed in the passes left out: the data that it
+    touches once per pass counts that often.
     """
-
-    executions: Mapping[int, float]
-    entered: Mapping[int, float]
-
-    def of(
-        self, starts: set[int], loops: Mapping[int, set[int]], share: float = 1.0
-    ) -> Iterator[tuple[int, float, float]]:
-        """Yield blocks in their order, with the share of their executions that is so.
-
-        Last comes 0, or how often a block is executed in passes that are left out: what it touches
-        but once it touches so often.
-        """
-        done: set[int] = set()
-        for start in sorted(starts):
-            around = [header for header, inside in loops.items() if start in inside]
-            if start in done:
-                continue
-            if not around:
-                yield start, share, 0.0
-                continue
-            header = max(around, key=lambda one: len(loops[one]))
-            inside = loops[header] & starts
-            within = {one: own for one, own in loops.items() if own < loops[header]}
-            entered = max(self.entered[header], 1e-9)
-            passes = max(round(self.executions.get(header, 0.0) / entered), 1)
-            told = [1.0 / passes, 1.0 - 1.0 / passes, 0.0, 0.0][:passes] if share else [0.0]
-            for place, part in enumerate(told):
-                if place == len(told) - 1 and passes > len(told):
-                    often = (1.0 - len(told) / passes) / entered
-                    for one in sorted(inside):
-                        yield one, 0.0, self.executions[one] * often
-                yield from self.of(inside, within, share * part)
-            done |= inside
+    done: set[int] = set()
+    for start in sorted(starts):
+        around = [header for header, inside in loops.items() if start in inside]
+        if start in done:
+            continue
+        if not around:
+            yield start, share, 0.0
+            continue
+        header = max(around, key=lambda one: len(loops[one]))
+        inside = loops[header] & starts
+        within = {one: own for one, own in loops.items() if own < loops[header]}
+        times = max(entered[header], 1e-9)
+        passes = max(round(executions.get(header, 0.0) / times), 1)
+        told = [1.0 / passes, 1.0 - 1.0 / passes, 0.0, 0.0][:passes] if share else [0.0]
+        for place, part in enumerate(told):
+            if place == len(told) - 1 and passes > len(told):
+                often = (1.0 - len(told) / passes) / times
+                for one in sorted(inside):
+                    yield one, 0.0, executions[one] * often
+            yield from _passes(executions, entered, inside, within, share * part)
+        done |= inside

@@ -1,4 +1,4 @@
-"""The registers of the threads that are followed, and of which threads they are not known."""
+"""The registers of followed threads, and the threads for which they are not known."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class Registers:
-    """A value of each register, an array over programs and threads; None is not known at all."""
+    """The value of each register: an array over programs and threads, or None where unknown."""
 
     def __init__(self, more: int) -> None:
-        """Take how many there are behind those of `operations`; all are 0 or false at first."""
+        """Take the number of registers beyond those of `operations`; all start as 0 or false."""
         zero: Any = np.zeros((1, 1), np.uint32)
         true = np.ones((1, 1), bool)
         self.values: list[Any] = [zero] * PREDICATES + [~true] * (FIRST_PLACE - PREDICATES)
@@ -32,17 +32,17 @@ class Registers:
         self.values[NOT_KNOWN] = None
         self.values += [zero] * more
         self.unknown: dict[int, Any] = {}
-        """The threads of which a register's value is not known, where it is of others."""
+        """The threads for which a partly known register is not known."""
 
     def read(self, register: int, mask: Any) -> Any:
-        """Return a value; None where it is not known of all threads of *mask*."""
+        """Return a value; None where it is not known for all threads of *mask*."""
         unknown = self.unknown.get(register)
         if unknown is not None and (unknown & mask).any():
             return None
         return self.values[register]
 
     def unknown_of(self, registers: Sequence[int], mask: Any) -> Any:
-        """Return the threads of *mask* of which one of *registers* is not known; None is no one."""
+        """Return the threads of *mask* without known *registers*; None where there are none."""
         found: Any = None
         for register in registers if self.unknown else ():
             if (lanes := self.unknown.get(register)) is not None and (lanes & mask).any():
@@ -50,9 +50,9 @@ class Registers:
         return found
 
     def write(self, register: int, value: Any, unknown: Any, where: Any) -> None:
-        """Set a value, None where it is not known, or not of the threads of *unknown*.
+        """Write a value, which is unknown if None, or for the threads of *unknown*.
 
-        It is set for the threads of *where*; None is all of them.
+        It is written for the threads of *where*; None means for all.
         """
         if NEVER_WRITTEN >> register & 1:
             return
@@ -86,9 +86,9 @@ class Registers:
 
 
 def _masks(before: Any, value: Any) -> tuple[Any, Any]:
-    """Return a mask of lanes and a word as two masks; no first one where the word is none.
+    """Return a lane mask and a word as two masks; None for the first where the word is no mask.
 
-    A scalar register of an AMD GPU has the one or the other, by the way that a wave came.
+    A scalar register of an AMD GPU has either of them, depending on the path of the wave.
     """
     masks = [
         one if one.dtype == bool else one != 0 if np.isin(one, (0, WORD)).all() else None

@@ -1,10 +1,10 @@
-"""How long a program takes with a multiprocessor to itself: one of its warps, replayed.
+"""How long a program takes alone on a multiprocessor, by replaying one of its warps.
 
-Each instruction says for how many cycles the next one waits, which of six scoreboards it sets until
-its result is there or its operands are read, and for which it waits (Jia, Maggioni, Staiger and
-Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018, 2.1). Copies
-and products that go on by themselves are waited for by the group. The other warps of the program
-are taken to do the same at the same time, on the same pipes.
+Each instruction encodes for how many cycles the next one waits, which of six scoreboards it sets
+until its result is there or its operands are read, and for which scoreboards it waits (Jia,
+Maggioni, Staiger and Scarpazza, "Dissecting the NVIDIA Volta GPU Architecture via
+Microbenchmarking", 2018, 2.1). Asynchronous copies and products are waited for by group. The other
+warps of the program are assumed to do the same at the same time, on the same pipes.
 """
 
 from __future__ import annotations
@@ -45,38 +45,40 @@ if TYPE_CHECKING:
 
 NO_SCOREBOARD = 7
 SHARED_CYCLES, SHUFFLE_CYCLES, SPECIAL_CYCLES, OTHER_CYCLES = 30.0, 24.0, 20.0, 30.0
-"""Until a result of shared memory, of a shuffle, of a special function and of all else of unknown
-latency is there. Of an exponential an H100 takes 19 cycles, of which each is added to itself, and
-21 in softmaxes, by where their warps stand."""
+"""Latencies of shared memory, of a shuffle, of a special function, and of all else without a known
+latency. On an H100 an exponential takes 19 cycles in a dependent chain, and 21 in softmaxes, by
+where their warps stall."""
 READ_CYCLES, TENSOR_CYCLES = 14.0, 33.0
-"""Until operands are read, and a product's last sums are there."""
+"""Cycles until an instruction's operands are read, and until a product's last sums are there."""
 BULK_CYCLES, BARRIER_CYCLES = 250.0, 20.0
-"""What a copy by the TMA unit takes longer than a load, and a barrier at which all warps are."""
+"""The extra latency of a TMA copy compared with a load, and that of a barrier that all warps have
+reached."""
 CODE_CYCLES, CODE_BYTES = 18.0, 128
-"""Until the next so many bytes of code are there that no cache of the multiprocessor has yet. With
-it the waits of ten softmaxes of 100 to 500 such lines come out as Nsight Compute samples them on an
-H100; calibrate measures 11.7 more than it takes to issue what is in a line."""
+"""Cycles to fetch the next line of code, and its bytes, where no cache of the multiprocessor holds
+it yet. With this value the waits of ten softmaxes of 100 to 500 such lines are as Nsight Compute
+samples them on an H100; `calibrate` measures 11.7 cycles more than a line takes to issue."""
 NEAR_CODE_BYTES, CODE_LOST = 32 * 1024, 1.2
-"""The code that the schedulers' own caches hold, and how many times its size code has that is
-executed again and again of which a cache holds nothing."""
+"""The size of the schedulers' own instruction caches, and the multiple of a cache's size at which
+code that is executed repeatedly no longer hits in it."""
 FETCH_CYCLES, FAR_FETCH_CYCLES, MEMORY_FETCH_CYCLES = 22.5, 48.3, 102.0
-"""The cycles from one line of code to the next where these caches lack it, where the
-multiprocessor's instruction cache does, and where the L2 cache does as well: by straight code of 2
-to 320 KiB, executed once a launch and in a loop, of 1 to 8 warps, on an H200."""
+"""Cycles from one line of code to the next on a miss in these caches, on one in the
+multiprocessor's instruction cache, and on one in the L2 cache as well. Measured with straight code
+of 2 to 320 KiB, executed once per launch and in a loop, by 1 to 8 warps, on an H200."""
 CODE_STAYS = 0.5
-"""Of the instruction cache: what it still has of larger code that was executed by the launch
-before. By the same."""
+"""The share of the instruction cache that still holds the code of the launch before, where that
+code is larger than the cache. From the same measurements."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
-"""A barrier of warps; where a DEPBAR says that some groups may go on; the form of a SYNCS that
-waits for copies by the TMA unit."""
+"""The opcode of a barrier; the bit of a DEPBAR that lets some groups continue; the form of a SYNCS
+that waits for TMA copies."""
 STALL_BIT = 105
 MOST_STEPS = 200_000
-"""Instructions that are replayed before what is left is taken to go on as fast."""
+"""Instructions that are replayed; the rest is assumed to go on at the same speed."""
 WAITED = [tuple(one for one in range(SCOREBOARDS) if bits >> one & 1) for bits in range(64)]
-"""The scoreboards by the bits of a wait."""
+"""The scoreboards for each value of a wait mask."""
 SETTLED, LEAST_PASSES, MOST_PASSES = 3, 2, 12
-"""Passes of a loop, after which the next ones take as long as these last ones in the mean: as many
-as its loads run ahead, since where it waits for memory one of so many waits for all."""
+"""Passes of a loop after which further passes are assumed to take the mean of the last ones, and
+the least and most passes in that mean. It covers as many passes as the loop prefetches ahead,
+because only one of these waits for memory on behalf of all."""
 
 PLAIN, LOAD, COPY, END_COPIES, WAIT_COPIES, PRODUCT, END_PRODUCTS, WAIT_PRODUCTS = range(8)
 BULK, EXPECT, WAIT_BULK, SYNCHRONIZE, LOCAL = range(8, 13)
@@ -87,30 +89,30 @@ class Step:
     """An instruction as it is replayed."""
 
     stall: float
-    """Cycles until the next one, at the least."""
+    """The least cycles until the next instruction."""
     waits: tuple[int, ...]
-    """The scoreboards that it waits for."""
+    """The scoreboards that the instruction waits for."""
     result: int
     """The scoreboard that it sets until its result is there; NO_SCOREBOARD for none."""
     operands: int
-    """The same until its operands are read."""
+    """The scoreboard that it sets until its operands are read."""
     kind: int
     left: int
-    """Of a wait: the groups that may go on."""
+    """For a wait, the number of groups that may still be pending."""
     pipe: str | None
     cycles: float
-    """For which a warp keeps the pipe busy."""
+    """Cycles for which a warp keeps the pipe busy."""
     busy: float
-    """For which all warps of the program that share it do."""
+    """Cycles for which all warps of the program on the same pipe keep it busy."""
     latency: float
-    """Cycles from then until its result is there; of memory they are the replay's."""
+    """Cycles from issue to the result; for memory the replay's latency is used."""
     cached: float
-    """The share of what it loads that the L1 cache has."""
+    """The L1 hit rate of what it loads."""
     asking: float
-    """The share of its executions in which it loads anything; 1 of a copy, which fills with zeros
-    what it does not copy."""
+    """The share of executions in which it loads anything; 1 for a copy, which fills what it does
+    not copy with zeros."""
     line: int
-    """Of the code, in which it lies."""
+    """The line of code that contains it."""
 
 
 _LATENCIES: Mapping[int, float] = MappingProxyType(
@@ -132,7 +134,7 @@ _KINDS: Mapping[int, int] = MappingProxyType(
 
 
 def _latency(word: int, pipe: str | None) -> float:
-    """Return the cycles from an instruction's turn until its result is there, but of memory."""
+    """Return the cycles from issue to the result, except for memory."""
     if pipe in {TENSOR, XU}:
         return TENSOR_CYCLES if pipe == TENSOR else SPECIAL_CYCLES
     is_late = word >> RESULT_BIT & 7 != NO_SCOREBOARD
@@ -140,7 +142,7 @@ def _latency(word: int, pipe: str | None) -> float:
 
 
 def _kind(word: int) -> tuple[int, int]:
-    """Return what an instruction does besides its own, and how many groups a wait leaves."""
+    """Return an instruction's effect on the replay, and how many groups a wait leaves pending."""
     opcode = word & 0x1FF
     if opcode in operations.HGMMA:
         return PRODUCT if word >> GROUP_BIT & 7 == NO_GROUP else END_PRODUCTS, 0
@@ -154,9 +156,9 @@ def _kind(word: int) -> tuple[int, int]:
 
 
 class Replay:
-    """A warp of a program, which has a multiprocessor to itself."""
+    """A warp of a program that is alone on a multiprocessor."""
 
-    def __init__(  # noqa: PLR0913 - what a warp does, on what
+    def __init__(  # noqa: PLR0913 - what a warp does, and where
         self,
         code: Code,
         executions: Mapping[int, float],
@@ -167,10 +169,10 @@ class Replay:
         num_warps: int,
         architecture: CudaArchitecture,
     ) -> None:
-        """Take how often a warp executes each block of *code*, and how often it comes to each loop.
+        """Take how often a warp executes each block of *code*, and how often it enters each loop.
 
-        By the instruction's number, *cycles* has for how long an access to memory keeps lsu busy,
-        and *accesses* what it asks of global memory.
+        By an instruction's number, *cycles* has for how long an access keeps the lsu pipe busy, and
+        *accesses* its access to global memory.
         """
         self._code, self._executions, self._entered = code, executions, entered
         self._share = max(num_warps / SCHEDULERS, 1.0)
@@ -213,9 +215,9 @@ class Replay:
                 self._around[start].append(header)
         self._fetch, lost = self._fetches(architecture)
         self.loses_code = any(self._fetch.values())
-        """Whether code is executed again that the instruction caches have lost by then."""
+        """Whether code is executed again after the instruction caches have evicted it."""
         self.memory_code_cycles = lost * (MEMORY_FETCH_CYCLES - FAR_FETCH_CYCLES)
-        """For which it waits besides where the L2 cache does not have what they have lost."""
+        """Additional cycles of waiting where the L2 cache misses what they have evicted."""
         self._periods = {header: self._period(inside) for header, inside in code.loops.items()}
         self._ways_in: dict[int, int] = defaultdict(int)
         for start in self._steps:
@@ -223,10 +225,11 @@ class Replay:
                 self._ways_in[other] += 1
 
     def _fetches(self, architecture: CudaArchitecture) -> tuple[dict[int, float], float]:
-        """Return the cycles from one line of code to the next where it is fetched again, by block.
+        """Return the cycles to fetch a line of code again, by block, and the lines fetched from L2.
 
-        That hangs on all that is executed before it comes again: a loop, or the whole program. And
-        how many lines the instruction cache has not, where the launch before was the same.
+        The cycles depend on the code that is executed before the line is executed again: a loop's
+        or the whole program's. The lines are those that miss in the instruction cache where the
+        launch before was the same.
         """
         own = {start: {one.line for one in steps} for start, steps in self._steps.items()}
         cache = architecture.instruction_cache_bytes
@@ -247,7 +250,7 @@ class Replay:
         return found, far * lines
 
     def _period(self, inside: Iterable[int]) -> int:
-        """Return how many passes ahead a loop of these blocks copies."""
+        """Return how many passes ahead a loop of these blocks prefetches."""
         steps = [one for start in inside for one in self._steps.get(start, ())]
         ended = sum(one.kind == END_COPIES for one in steps)
         left = min((one.left for one in steps if one.kind == WAIT_COPIES), default=0)
@@ -255,7 +258,7 @@ class Replay:
 
     @property
     def loaded(self) -> float:
-        """The times 128 bytes that a program loads and the L1 cache does not have."""
+        """The loads of a program that miss in the L1 cache, in units of 128 bytes."""
         return self._num_warps * sum(
             self._executions[start] * one.cycles * (1.0 - one.cached)
             for start, steps in self._steps.items()
@@ -272,13 +275,12 @@ class Replay:
         code: float = 0.0,
         refetches: bool = True,
     ) -> float:
-        """Return the cycles from the begin of the program to its end.
+        """Return the cycles from the program's beginning to its end.
 
-        *latency* is how many cycles memory takes, *local* how many local memory does, *code* how
-        many the next line of code does that the program comes to first, and *transfer* how many
-        more memory takes for each 128 bytes, one load after the other. Copies of which some may go
-        on at each wait run ahead, and take no longer. Code that was lost is fetched again, where
-        it *refetches* any.
+        *latency* is the latency of memory, and *local* that of local memory. *code* is the time to
+        fetch a line of code that is executed for the first time. *transfer* is the additional time
+        for each 128 bytes of loads, one load after the other; copies that are prefetched across a
+        wait do not take longer. Evicted code is fetched again where *refetches* is true.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
         self._local, self._returned = local, 0.0
@@ -317,7 +319,7 @@ class Replay:
         return max(self._now, *self._ready[:SCOREBOARDS]) * wanted / max(went, 1.0)
 
     def _leave_out(self, header: int) -> None:
-        """Leave out what passes a loop goes on with as before, all but the last ones."""
+        """Skip the passes of a loop that repeat the last ones, except for the final passes."""
         begun, visits = self._begun[header], self._visits[header]
         begun.append(self._now)
         ahead = max(self._periods[header], len(self._bulks) + 1, LEAST_PASSES)
@@ -342,11 +344,11 @@ class Replay:
         begun.clear()
 
     def _passes(self, header: int, start: int) -> float:
-        """Return how often a warp executes a block each time that it comes to a loop."""
+        """Return how often a warp executes a block each time that it enters a loop."""
         return self._executions[start] / max(self._entered.get(header) or 1.0, 1e-9)
 
     def _next(self, block: Block, loops: Sequence[int]) -> int | None:
-        """Return the block that a warp goes to, so that each is executed as often as it is."""
+        """Return the block that a warp goes to next, so that all executions come out right."""
         ways = [one for one in dict.fromkeys(block.successors) if one in self._steps]
         left = [one for one in ways if self._total[one] + 0.5 < self._executions[one]]
         if len(left) == 1 or (block.jump is not None and block.jump.opcode == EXIT):
@@ -377,7 +379,7 @@ class Replay:
         return first
 
     def _run(self, start: int) -> None:
-        """Replay a block: what each instruction waits for, its turn on its pipe, what it sets."""
+        """Replay a block: waits, issue on a pipe, and the scoreboards that instructions set."""
         ready, free, line = self._ready, self._free, None
         for one in self._steps[start]:
             if one.line != line:
@@ -390,7 +392,7 @@ class Replay:
             if pipe is not None:
                 done = max(now, free[pipe])
                 free[pipe] = done + one.busy
-                if pipe == LSU:  # it has a queue: the warp goes on, and what it asked for is first
+                if pipe == LSU:  # it has a queue: the warp goes on before the request is served
                     done += one.cycles
                 elif pipe == TENSOR:
                     done += one.busy
@@ -400,7 +402,7 @@ class Replay:
             read = done + READ_CYCLES
             done += one.latency
             if one.kind != PLAIN:
-                done = self._beside(one, done)
+                done = self._special(one, done)
             if one.result != NO_SCOREBOARD and done > ready[one.result]:
                 ready[one.result] = done
             if one.operands != NO_SCOREBOARD and read > ready[one.operands]:
@@ -408,7 +410,7 @@ class Replay:
             self._now += one.stall
 
     def _come_to(self, line: int, fetch: float) -> None:
-        """Wait until a line of code is there, which takes *fetch* cycles where it was lost."""
+        """Wait for a line of code, which takes *fetch* cycles where it was evicted."""
         cycles = 0.0 if line in self._lines else self._a_line
         self._lines.add(line)
         if self._refetches:
@@ -422,8 +424,8 @@ class Replay:
             self._now = max(self._now, self._line_there)
             self._line_there = self._now + cycles
 
-    def _beside(self, one: Step, done: float) -> float:
-        """Do what an instruction does besides, and return when its result is there."""
+    def _special(self, one: Step, done: float) -> float:
+        """Apply an instruction's special effect, and return when its result is there."""
         if one.kind == LOCAL:
             return done - one.latency + self._local
         latency = self._latency + one.cached * (CACHED_CYCLES - self._latency)
@@ -452,8 +454,8 @@ class Replay:
         return done
 
     def _come(self, one: Step, asked: float) -> float:
-        """Return when a load is there: what the L1 cache has does not overtake what it lacks."""
-        if one.result == NO_SCOREBOARD:  # of an atomic operation nothing comes
+        """Return when a load's result is there: L1 hits do not overtake earlier misses."""
+        if one.result == NO_SCOREBOARD:  # an atomic operation without a result
             return asked
         self._returned = max(asked, self._returned + one.cycles * self._num_warps)
         return self._returned
@@ -465,7 +467,7 @@ class Replay:
         elif one.kind == WAIT_PRODUCTS:
             until = self._products.until(one.left)
         elif one.kind == WAIT_BULK and self._bulks:
-            until = self._bulks.pop(0)  # in the order in which they were asked for
+            until = self._bulks.pop(0)  # in the order of their requests
         elif one.kind == SYNCHRONIZE:
             until = max(self._now, self._free[LSU]) + BARRIER_CYCLES
         self._now = max(self._now, until)

@@ -1,9 +1,9 @@
-"""How much a launch touches until it reads the same bytes again: reuse distances.
+"""Reuse distances: how much a launch touches until it reads the same bytes again.
 
-What lies between two touches of a byte says whether a cache still has it (Mattson et al. 1970,
-"Evaluation techniques for storage hierarchies"). A launch is cut into steps: programs start in
-order, as many at once as the GPU holds, and go through their accesses and loops side by side.
-What a step touches twice is in any cache.
+The distinct bytes between two accesses to a byte decide whether a cache still holds it (Mattson et
+al. 1970, "Evaluation techniques for storage hierarchies"). A launch is divided into steps: programs
+start in order, as many at once as the GPU holds, and go through their accesses and loops in
+parallel. Bytes that a step touches twice are assumed to hit in any cache.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ import numpy as np
 
 from occupancy_lab.work.accesses import Touch, restricted, tile_runs
 from occupancy_lab.work.counts import Reuse
+from occupancy_lab.work.tiles import GRID_AXES
 from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-GRID_AXES = 3
 MOST_STEPS, MOST_CELLS = 256, 2**15
-"""Steps of a launch, and programs times iterations of an access that are looked at."""
+"""The most steps of a launch, and the most programs times iterations of an access to consider."""
 LEAST_DISTANCE = 2**19
-"""Bytes that any cache behind the L1 cache keeps."""
+"""Shorter distances hit in any cache behind the L1 cache."""
 SPREAD = 0.15
-"""Of a wave: so far apart are programs that a lockstep would have at the same place. Those of later
-waves start one by one. From what Nsight Compute counted on an H100 of two products of matrices."""
+"""How far programs drift apart that would be at the same place in lockstep, as a share of a wave.
+Those of later waves start one by one. From Nsight Compute's counts for two products of matrices on
+an H100."""
 BINS = 8
-"""Reuse distances that are told apart, of each doubling."""
+"""Bins of the histogram of reuse distances per doubling."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +41,14 @@ class Moment:
 
     begin: float
     turns: tuple[float, ...]
-    """How much later in each next iteration of the loops around it, the outermost first."""
+    """The delay per iteration of each enclosing loop, outermost first."""
 
 
 def moments(touches: Sequence[Touch], weights: Sequence[float], level: int = 0) -> list[Moment]:
-    """Return when each of *touches*, in the order of the source, happens.
+    """Return when each of *touches*, in source order, happens.
 
-    Loops and other accesses follow each other, and take as long as their bytes, *weights*, say.
+    Loops and other accesses follow each other, and take time in proportion to their bytes,
+    *weights*.
     """
     found: list[Moment] = []
     whole, begin = sum(weights) or 1.0, 0.0
@@ -73,14 +75,15 @@ def moments(touches: Sequence[Touch], weights: Sequence[float], level: int = 0) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """The blocks of bytes that an access touches, and when: a number each."""
+    """The blocks of bytes that an access touches, and the step in which it touches each."""
 
     starts: Any
     kinds: Any
-    """Which of `shapes` each has."""
+    """The index in `shapes` of each block."""
     steps: Any
     shapes: tuple[tuple[bytes, float], ...]
-    """What tells blocks apart that start alike, and how many bytes each stands for."""
+    """For each kind, what distinguishes blocks with the same start, and the bytes that a block
+    stands for."""
     reads: bool
 
 
@@ -90,11 +93,10 @@ class Schedule:
 
     grid: tuple[int, int, int]
     resident: int
-    """Programs that run at once."""
 
     @property
     def looked_at(self) -> tuple[int, int, int]:
-        """The first programs of the grid, as many as are looked at."""
+        """The size of the part of the grid that is considered: its first programs."""
         width, height, depth = self.grid
         rows = min(max(MOST_CELLS // width, 1), height)
         return (
@@ -105,12 +107,12 @@ class Schedule:
 
     @property
     def share(self) -> float:
-        """Programs that are looked at, of all."""
+        """The share of programs that is considered."""
         return math.prod(self.looked_at) / math.prod(self.grid)
 
     @property
     def waves(self) -> int:
-        """How often as many programs start as run at once."""
+        """The number of waves of programs."""
         return -(-math.prod(self.looked_at) // self.resident)
 
     @property
@@ -120,17 +122,17 @@ class Schedule:
 
     @property
     def steps(self) -> int:
-        """Steps of what is looked at."""
+        """The number of steps that are considered."""
         return min(self.waves * self.steps_a_wave, MOST_STEPS)
 
     def steps_of(self, times: Any) -> Any:
-        """Return the step of each of *times*, in waves."""
+        """Return the step for each of *times*, which are in waves."""
         found = (times * (self.steps / self.waves)).astype("int64")
         return np.minimum(found, self.steps - 1)
 
 
 def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
-    """Return the blocks that an access touches. All of it is known."""
+    """Return the blocks that a fully known access touches."""
     strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at))
     loops = (slice(None, None, one) for one in strides)
     whole = restricted(touch, (*map(slice, schedule.looked_at), *loops))
@@ -155,7 +157,7 @@ def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
 
 
 def _times(sizes: Sequence[int], strides: Sequence[int], moment: Moment, schedule: Schedule) -> Any:
-    """Return when each program and iteration of so many gets to an access, in waves."""
+    """Return when each program and iteration reaches an access, in waves."""
 
     def along(axis: int) -> Any:
         return np.arange(sizes[axis]).reshape(
@@ -171,7 +173,7 @@ def _times(sizes: Sequence[int], strides: Sequence[int], moment: Moment, schedul
 
 
 def _kinds(touch: Touch) -> tuple[Any, Any]:
-    """Return which kind of tile each program and iteration has, and the codes of each kind."""
+    """Return the kind of tile of each program and iteration, and the codes of each kind."""
     indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
     coded = [(place, one) for place, one in enumerate(indexes) if one is not None]
     index, rows = classes([one for _, one in coded]) if coded else (None, [])
@@ -182,7 +184,7 @@ def _kinds(touch: Touch) -> tuple[Any, Any]:
 
 
 def _strides(sizes: Sequence[int], programs: int) -> list[int]:
-    """Return of how many iterations of each loop one is looked at, most of inner loops."""
+    """Return the stride at which each loop's iterations are considered; inner loops are first."""
     strides = [1] * (len(sizes) - GRID_AXES)
     cells = programs * math.prod(sizes[GRID_AXES:])
     for place in reversed(range(len(strides))):
@@ -193,7 +195,7 @@ def _strides(sizes: Sequence[int], programs: int) -> list[int]:
 
 
 def _shapes(touch: Touch, codes: Any) -> tuple[Any, list[tuple[bytes, int]]]:
-    """Return the first byte of the tile of each row of *codes*, and what else it has."""
+    """Return the first byte of the tile of each code, and the rest of its shape with its size."""
     runs = tile_runs(touch, codes)
     bounds = np.searchsorted(runs.rows, np.arange(len(codes) + 1))
     firsts, shapes = np.zeros(len(codes), "int64"), []
@@ -210,16 +212,17 @@ def _shapes(touch: Touch, codes: Any) -> tuple[Any, list[tuple[bytes, int]]]:
 class Steps:
     """The bytes that each step touches, by the step that touched them last.
 
-    Rows are the steps before, the first for those that none touched, columns the steps.
+    Rows are the earlier steps, after a first row for bytes that were not touched before; columns
+    are the steps.
     """
 
     touched: Any
     again: Any
-    """Of them those that are read, and that a step before has touched."""
+    """The part of `touched` that is read, and that an earlier step has touched."""
 
 
 def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> Steps:
-    """Return what accesses of a tensor touch in each step, *distinct* bytes in the whole launch."""
+    """Return what accesses to a tensor touch in each step; it has *distinct* bytes in all."""
     steps = schedule.steps
     several = [one for one in several if len(one.starts)]
     if not several:
@@ -251,7 +254,7 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     weights = np.array(sizes)[block % len(sizes)]
     whole = weights[is_first].sum()
     if schedule.share == 1 and whole > distinct:
-        weights = weights * (distinct / whole)  # some overlap
+        weights = weights * (distinct / whole)  # some blocks overlap
     before = np.zeros(len(step), "int64")
     before[1:] = np.where(is_first[1:], 0, step[:-1] + 1)
     size, shape = (steps + 1) * steps, (steps + 1, steps)
@@ -262,13 +265,13 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
 
 
 def distances(touched: Any, schedule: Schedule) -> Any:
-    """Return how many distinct bytes lie between a touch and the next, by the steps of both.
+    """Return the distinct bytes between an access and the next one, by the steps of both.
 
-    *touched* is that of all tensors. Half of what the two steps touch lies between, and where there
-    are several waves SPREAD of one.
+    *touched* is the sum over all tensors. Half of what the two steps themselves touch lies in
+    between, and with several waves also SPREAD of a wave.
     """
     steps, before = schedule.steps, np.arange(schedule.steps)
-    sums = np.zeros((steps + 1, steps + 1))  # by steps that touched last, of the steps before each
+    sums = np.zeros((steps + 1, steps + 1))  # summed over earlier steps, by last-touching step
     np.cumsum(touched, axis=0, out=sums[:, 1:])
     np.cumsum(sums, axis=1, out=sums)
     each = touched.sum(0)
@@ -281,7 +284,7 @@ def distances(touched: Any, schedule: Schedule) -> Any:
 
 
 def reuses(again: Any, between: Any, share: float) -> tuple[Reuse, ...]:
-    """Return how many bytes are read again after how many others, where some cache loses them."""
+    """Return the bytes that are read again, by distance, where a cache may have evicted them."""
     chosen = (again[1:] > 0) & (between >= LEAST_DISTANCE)
     moved, apart = again[1:][chosen], between[chosen]
     bins = np.floor(np.log2(apart) * BINS).astype("int64") if len(apart) else apart.astype("int64")

@@ -1,10 +1,10 @@
-"""Counts of a launch of too many programs, from some of them."""
+"""Counts of a launch with too many programs, from a sample of them."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.work.counts import Access, Amount, Counts, Footprint, total
 from occupancy_lab.work.tiles import TooLargeError
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
     Walker = Callable[[Sequence[Sequence[int]]], Counts]
 
 SAMPLES = (1024, 256, 32, 8)
-"""Programs that are walked, the fewer the longer their loops are."""
+"""Programs that are walked; fewer are tried where their loops are long."""
 GOLDEN = 0.6180339887498949
-"""Steps of the golden ratio are even at every length, and favour no edge of the grid."""
+"""Golden-ratio steps are even at every length, and favour no edge of the grid."""
 
 
 def sampled(walk: Walker, grid: tuple[int, int, int]) -> Counts | None:
-    """Return the counts of a launch from those of some programs; None where these are too large.
+    """Return the counts of a launch from a sample; None where even the smallest is too large.
 
-    Counts are in proportion. What all programs touch lies between what the sample touches and as
-    much more as there are more programs.
+    Counts are scaled in proportion. Distinct bytes lie between those of the sample and their scaled
+    value.
     """
     for programs in SAMPLES:
         try:
@@ -35,7 +35,7 @@ def sampled(walk: Walker, grid: tuple[int, int, int]) -> Counts | None:
 
 
 def _chosen(grid: Sequence[int], programs: int) -> list[list[int]]:
-    """Return places along each axis of the grid, so many that they are about *programs*."""
+    """Return indices along each axis of the grid, in all about *programs* combinations."""
     shares = [1.0, 1.0, 1.0]
     left = float(programs)
     for place, axis in enumerate(sorted(range(3), key=lambda one: grid[one])):
@@ -58,21 +58,17 @@ def _scaled(counts: Counts) -> Counts:
         return Amount(round(amount.low * ratio), high)
 
     def wider(amount: Amount, *, once: bool) -> Amount:
-        """Return how much the launch touches, where a sample touches *amount*, each byte *once*."""
+        """Return the distinct bytes of the launch; *once* says that no byte is touched twice."""
         return more(amount) if once else Amount(amount.low, more(amount).high)
 
-    accesses = tuple(
-        replace(
-            one,
-            executions=more(one.executions),
-            elements=more(one.elements),
-            active=more(one.active),
-            sectors=more(one.sectors),
-            lines=more(one.lines),
-            unique_bytes=wider(one.unique_bytes, once=_once(one.unique_bytes, [one])),
-        )
-        for one in counts.accesses
-    )
+    def scaled(one: Any, *names: str) -> Any:
+        return replace(one, **{name: more(getattr(one, name)) for name in names})
+
+    def access(one: Access) -> Access:
+        unique = wider(one.unique_bytes, once=_once(one.unique_bytes, [one]))
+        amounts = ("executions", "elements", "active", "sectors", "lines")
+        found: Access = replace(scaled(one, *amounts), unique_bytes=unique)
+        return found
 
     def footprint(one: Footprint) -> Footprint:
         mine = [access for access in counts.accesses if access.tensor == one.tensor]
@@ -89,19 +85,11 @@ def _scaled(counts: Counts) -> Counts:
 
     return replace(
         counts,
-        accesses=accesses,
+        accesses=tuple(map(access, counts.accesses)),
         footprints=tuple(map(footprint, counts.footprints)),
-        arithmetic=tuple(
-            replace(one, flops=more(one.flops), executions=more(one.executions))
-            for one in counts.arithmetic
-        ),
-        loops=tuple(
-            replace(one, entered=more(one.entered), trips=more(one.trips)) for one in counts.loops
-        ),
-        branches=tuple(
-            replace(one, reached=more(one.reached), taken=more(one.taken))
-            for one in counts.branches
-        ),
+        arithmetic=tuple(scaled(one, "flops", "executions") for one in counts.arithmetic),
+        loops=tuple(scaled(one, "entered", "trips") for one in counts.loops),
+        branches=tuple(scaled(one, "reached", "taken") for one in counts.branches),
     )
 
 

@@ -1,4 +1,4 @@
-"""What threads of the programs that are followed write to shared memory, and read again."""
+"""What threads of followed programs write to shared memory and read back."""
 
 from __future__ import annotations
 
@@ -6,40 +6,41 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work.operations import WORD
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WORD = 4
 MOST_BYTES = 1 << 25
-"""Bytes of shared memory of all programs together, 64 of each thread at least."""
+"""The most bytes of shared memory of all programs together, at least 64 per thread."""
 MOST_OF_THREAD = 16
-"""Bytes that a thread moves at once, at an address that is a multiple of their number."""
+"""The most bytes that a thread moves at once, to an address that is a multiple of the size."""
 
 
 class SharedMemory:
-    """The bytes of each program's shared memory, as far as they are known."""
+    """The known bytes of each program's shared memory."""
 
     def __init__(self, programs: int, size: int) -> None:
         """Take the number of programs, and the bytes of each."""
         shape = programs, -(-size // MOST_OF_THREAD) * MOST_OF_THREAD
         self._content = np.zeros(shape, np.uint8)
         self._known = np.zeros(shape, np.uint8)
-        """1 of each byte that is known."""
+        """1 for each byte that is known."""
         self._is_blank = True
-        """Whether none is."""
+        """Whether no byte is known."""
 
     def forget(self) -> None:
-        """Take all of it for unknown."""
+        """Treat all of it as unknown."""
         self._known[:] = 0
         self._is_blank = True
 
     def store(
         self, address: Any, values: Sequence[Any], size: int, mask: Any, unknown: Any
     ) -> None:
-        """Write *size* bytes a thread at *address*, from registers, by the threads of *mask*.
+        """Write *size* bytes per thread of *mask* to *address*, from registers.
 
-        Where the address is None anything may be written anywhere. A value of None is not known,
-        and none is of the threads of *unknown*, if that is not None.
+        With an address of None anything may be written anywhere. A value of None is not known, nor
+        is any value of the threads of *unknown*.
         """
         if address is None:
             self.forget()
@@ -62,10 +63,10 @@ class SharedMemory:
     def load(
         self, address: Any, size: int, mask: Any, *, signed: bool
     ) -> tuple[Sequence[Any], Any]:
-        """Return what the threads of *mask* read at *address*, by register.
+        """Return what the threads of *mask* read at *address*, and who reads unknown bytes.
 
-        And the threads for which it is not known; None is no one, a value of None is not known at
-        all.
+        The first result is a list of values by register, each None where nothing is known. The
+        second is the threads for which the values are not known, or None if there are none.
         """
         registers = max(size // WORD, 1)
         if address is None or self._is_blank:
@@ -90,9 +91,9 @@ class SharedMemory:
         return found, unknown
 
     def _units(self, size: int) -> tuple[Any, Any, Any]:
-        """Return content, and what is known of it, by words, or what is moved if that is less.
+        """Return the contents and the known bytes as arrays of units, and a unit that is all known.
 
-        And what stands for a unit of which all bytes are known.
+        A unit is a word, or the *size* that is moved where it is less.
         """
         unit: Any = {1: np.uint8, 2: np.uint16}.get(size, np.uint32)
         return (
@@ -102,7 +103,7 @@ class SharedMemory:
         )
 
     def _chosen(self, address: Any, mask: Any, size: int) -> tuple[Any, Any, Any]:
-        """Return the programs and threads of *mask*, and at which unit each asks."""
+        """Return the programs and threads of *mask*, and the unit that each accesses."""
         shape = (len(self._content), mask.shape[1])
         programs, threads = np.nonzero(np.broadcast_to(mask, shape))
         offset = np.broadcast_to(address, shape)[programs, threads]

@@ -1,9 +1,9 @@
-"""Leaves out passes of a loop in which nothing happens that did not happen in the one before.
+"""Skips passes of a loop that only repeat what the pass before did.
 
 Addresses and counters mostly grow by the same amount in each pass of a loop, and its conditions
-stay what they are for many passes. Two passes are noted. Where all that the next one needs grew
-equally in both, by instructions of which the same is to be expected again, each comparison tells
-when it will turn out otherwise, and one pass stands for all until then.
+stay the same for many passes. Two passes are recorded. Where every value that the next pass needs
+grew equally in both, by instructions that will make it grow so again, each comparison tells after
+how many passes its result changes. Until then one pass stands for all.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, looked_up
+from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, SIGNED_BIT, looked_up
 from occupancy_lab.work.counts import SECTOR
 from occupancy_lab.work.operations import (
     LDL,
@@ -32,41 +32,40 @@ if TYPE_CHECKING:
     from occupancy_lab.work.threads import Step
 
 NOTED = 2
-"""Passes that are noted."""
+"""The number of passes that are recorded."""
 LEAST = 4
-"""Passes that are left out at the least."""
+"""The fewest passes that are worth skipping."""
 NEVER = 1 << 31
 """More passes than any loop has."""
 WORD_BITS = 32
 WORDS = 1 << WORD_BITS
 LINEAR = frozenset({"move", "iadd3", "add64", "viadd", "imad", "imad_wide", "lea", "select"})
-"""What makes equally growing results of equally growing sources, predicates staying the same."""
+"""Instructions whose results grow linearly with their sources, as long as predicates stay the
+same."""
 PRODUCTS = frozenset({"imad", "imad_wide"})
-SHIFT = "shf"
-COMPARISON, EXTENDED_BIT, SIGNED_BIT = "isetp", 72, 73
-LOGIC = "lop3"
+EXTENDED_BIT = 72
 MOVES = frozenset({R2UR, R2UR_BEFORE, LDL, STL})
 
 
 @dataclass(slots=True)
 class _Pass:
-    """A pass of a loop, as it was noted."""
+    """A recorded pass of a loop."""
 
     registers: list[Any]
-    """At its begin."""
+    """The registers at its beginning."""
     unknown: Mapping[int, Any]
-    """The threads of which registers are not known then."""
+    """The threads for which registers are not known at its beginning."""
     mask: Any
     path: list[int] = field(default_factory=list)
     read: dict[int, tuple[Step, Sequence[Any]]] = field(default_factory=dict)
-    """What each instruction read, by its number."""
+    """The sources of each instruction, by its number."""
 
 
 class Skipping:
-    """Leaves out passes of the innermost loop that is followed."""
+    """Skips passes of the innermost loop that is being followed."""
 
     def __init__(self, loops: Mapping[int, set[int]], live: Mapping[int, int]) -> None:
-        """Take the loops, and the registers that are needed from the begin of each block on."""
+        """Take the loops, and the registers that are live at the beginning of each block."""
         self._loops = {
             header: inside
             for header, inside in loops.items()
@@ -77,23 +76,24 @@ class Skipping:
         self._growth: dict[int, Any] = {}
         self._passes: list[_Pass] = []
         self.repeat = 1
-        """How many passes the one that is followed stands for."""
+        """The number of passes that the current pass stands for."""
         self.parts: dict[int, float] = {}
-        """By which part of a sector an access to one place moves on in each of them, if by less."""
+        """The part of a sector by which an access to one place moves per pass, where it is less
+        than one."""
 
     @property
     def notes(self) -> bool:
-        """Whether a pass is being noted."""
+        """Whether a pass is being recorded."""
         return bool(self._passes)
 
     def note(self, step: Step, sources: Sequence[Any]) -> None:
-        """Note what an instruction reads."""
+        """Record the sources of an instruction."""
         self._passes[-1].read[step.number] = step, sources
 
     def arrive(self, start: int, registers: Registers, mask: Any, pending: Iterable[int]) -> None:
-        """Come to a block, with threads *pending* at others.
+        """Enter a block, with threads *pending* at other blocks.
 
-        The registers change where passes are left out.
+        The registers change where passes are skipped.
         """
         if self._header is not None and start not in self._loops[self._header]:
             self._header, self.repeat, self._passes = None, 1, []
@@ -115,15 +115,15 @@ class Skipping:
             self._passes = []
             return
         if len(self._passes) == NOTED:
-            passes = self._left_out(start, registers, mask)
+            passes = self._further_passes(start, registers, mask)
             if passes >= LEAST:
                 self.repeat, self._passes = 1 + passes, []
                 return
             del self._passes[0]
         self._passes.append(_Pass(list(registers.values), dict(registers.unknown), mask))
 
-    def _left_out(self, start: int, registers: Registers, mask: Any) -> int:
-        """Return how many passes behind the one that begins are like the two that were noted."""
+    def _further_passes(self, start: int, registers: Registers, mask: Any) -> int:
+        """Return how many further passes are like the two that were recorded."""
         first, second = self._passes
         if first.path != second.path or not (
             np.array_equal(first.mask, second.mask) and np.array_equal(second.mask, mask)
@@ -138,7 +138,7 @@ class Skipping:
             changed = [not _same(one, other) for one, other in zip(before, sources, strict=True)]
             if not any(changed):
                 continue
-            most = min(most, _alike(step, before, sources, changed) - 1)
+            most = min(most, _until_different(step, before, sources, changed) - 1)
             if most >= LEAST and step.compute is None:
                 moved = np.abs((sources[0] - before[0]).astype(np.int32).astype(np.int64)).max()
                 if 0 < moved < SECTOR:
@@ -146,7 +146,7 @@ class Skipping:
         return most
 
     def _grown(self, start: int, registers: Registers) -> int:
-        """Return for how many passes no needed register wraps around, and note how each grows."""
+        """Return for how many passes no live register wraps around, and record their growth."""
         first, second = self._passes
         live, most = self._live[start], NEVER
         self._growth = {}
@@ -162,7 +162,7 @@ class Skipping:
                 second.registers[register],
                 registers.values[register],
             )
-            # Of shared memory each access is noted: with other numbers there passes are not alike.
+            # Accesses to shared memory are recorded: passes differ where their sources do.
             if register == SHARED or not live >> register & 1 or all(one is None for one in states):
                 continue
             if any(one is None for one in states):
@@ -182,28 +182,28 @@ class Skipping:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal, or both not known."""
+    """Tell whether two values are equal, or both unknown."""
     return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
-def _alike(
+def _until_different(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> int:
-    """Return for how many passes an instruction does the same with sources that grow on."""
+    """Return for how many passes an instruction does the same with sources that keep growing."""
     if any(one is None for one in (*before, *sources)) or step.shared:
         return 0
     if step.compute is None:
         moved = sources[0] - before[0]
-        # By part of a sector addresses move on to other numbers of sectors, but for a single one.
+        # Moving by part of a sector changes the number of sectors, except for a single address.
         is_one = all(one.shape[1] == 1 for one in sources)
         return NEVER if is_one or not (moved & np.uint32(SECTOR - 1)).any() else 0
     if any(one and value.dtype == bool for one, value in zip(changed, sources, strict=True)):
         return 0
-    if step.name == COMPARISON:
+    if step.name == "isetp":
         return _until_turned(step.word, before, sources)
-    if step.name == SHIFT:
+    if step.name == "shf":
         return _until_shifted(step.word, before, sources, changed)
-    return NEVER if _is_even(step, before, sources, changed) else 0
+    return NEVER if _grows_evenly(step, before, sources, changed) else 0
 
 
 def _until_carried(growth: Any, now: Any, low_bits: Any) -> int:
@@ -220,9 +220,9 @@ def _until_carried(growth: Any, now: Any, low_bits: Any) -> int:
 def _until_shifted(
     word: int, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> int:
-    """Return for how many passes what SHF makes of a pair of numbers stays, or grows equally.
+    """Return for how many passes the result of SHF stays the same or grows equally.
 
-    What is shifted out at the lower end does not matter, if it is always the same.
+    Bits that are shifted out at the lower end do not matter if they are always the same.
     """
     is_right, is_high = word >> RIGHT_BIT & 1, word >> HIGH_BIT & 1
     shifted = 2 if is_high and is_right else 0
@@ -237,23 +237,24 @@ def _until_shifted(
     return _until_carried(growth, now, WORD_BITS - 1 if whole else out)
 
 
-def _is_even(
+def _grows_evenly(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> bool:
-    """Tell whether results grow equally with sources that do, or not at all."""
-    if step.name == LOGIC:
-        return _is_apart(step, before, sources, changed)
+    """Tell whether results stay the same or grow equally where the sources do."""
+    if step.name == "lop3":
+        return _keeps_bits(step, before, sources, changed)
     is_square = step.name in PRODUCTS and changed[0] and changed[1]
     return step.word & 0x1FF in MOVES or (step.name in LINEAR and not is_square)
 
 
-def _is_apart(
+def _keeps_bits(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> bool:
-    """Tell whether LOP3 combines no bit of a number that grows with one that the others have.
+    """Tell whether LOP3 treats all bits of a growing number alike that may change.
 
-    Above the lowest bit that the growth changes the result is then all zeros, all ones, or what is
-    there of the number, or the opposite: it grows as the number does, up or down, or not at all.
+    Then, from the lowest bit that the growth changes upwards, the result is all zeros, all ones,
+    the number's own bits or their complement, so that it grows like the number, up or down, or not
+    at all.
     """
     written = [one for one in step.results if not NEVER_WRITTEN >> one & 1]
     if sum(changed) != 1 or any(one >= PREDICATES for one in written):
@@ -270,7 +271,7 @@ def _is_apart(
 
 
 def _until_turned(word: int, before: Sequence[Any], sources: Sequence[Any]) -> int:
-    """Return for how many passes a comparison turns out as it did."""
+    """Return for how many passes the result of a comparison stays the same."""
     if word >> EXTENDED_BIT & 1:
         return 0
     signed = word >> SIGNED_BIT & 1

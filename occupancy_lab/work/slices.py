@@ -1,8 +1,9 @@
-"""Which instructions of a kernel decide where its warps go and which memory they ask for.
+"""Which instructions of a kernel decide where its warps go and which memory they access.
 
-A backward slice (Weiser, "Program Slicing", 1984): from the conditions of jumps, and from the
-addresses and conditions of accesses to global memory, back to what they are computed from. Nothing
-else needs to be computed to count what a launch executes: a tenth of a matrix multiplication.
+This is a backward slice (Weiser, "Program Slicing", 1984): from the conditions of jumps, and from
+the addresses and conditions of accesses to global memory, back to what they are computed from. Only
+the slice has to be computed for counting what a launch executes: a tenth of a matrix
+multiplication.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from occupancy_lab.work.operations import (
     SHARED,
     SHARED_ACCESSES,
     UNIFORM_PREDICATES,
+    WARP,
     Decoder,
 )
 
@@ -35,49 +37,49 @@ if TYPE_CHECKING:
 BRA, CALL, RET, BRX, EXIT = 0x147, 0x144, 0x150, 0x149, 0x14D
 BSYNC, TRAP, BRX_UNIFORM = 0x141, 0x15C, 0x158
 ENDS = frozenset({BRA, CALL, RET, BRX, BRX_UNIFORM, EXIT, TRAP})
-"""What ends a basic block."""
+"""Instructions that end a basic block."""
 UNKNOWN_JUMPS = frozenset({0x14A, 0x14B, 0x14C, 0x159})
-"""JMP, JMX and JMXU: jumps that Triton's kernels do not have. A CALL.ABS, of the function that ends
+"""JMP, JMX and JMXU: jumps that Triton's kernels do not have. A CALL.ABS, to the function that ends
 a launch with a message, returns at once here."""
 BRA_ONWARD, DIVERGENT_BIT = 0x947, 91
-"""BRA.DIV, a BRA with a uniform register, jumps where a warp's threads are apart."""
+"""BRA.DIV, a BRA with a uniform register, jumps where the threads of a warp have diverged."""
 ALL_BIT = 32
-"""What makes it BRA.U: a warp jumps if the condition holds for all of its threads that are there,
-and else none of them does. With it a launch of fla's that skips so executes the 4,449,280
-instructions that Nsight Compute counts on an H200, and twice as many without."""
-WARP = 32
+"""The bit of BRA.U: a warp jumps if the condition holds for all of its active threads, and
+otherwise none of them does. With it a launch of fla's that skips work in this way executes the
+4,449,280 instructions that Nsight Compute counts on an H200; without it, twice as many."""
 UNIFORM_CONDITION = 2
 """The form of a BRA whose condition is a uniform predicate."""
 STORES = frozenset({operations.STG, operations.ST})
 ACCESSES = LOADS | STORES | ATOMICS | {operations.LDGSTS}
-"""What asks for global memory by addresses of threads."""
+"""Instructions whose threads access global memory by address."""
 PREDICATE_BITS = (1 << SHARED) - (1 << PREDICATES)
-"""The predicates among the registers, a bit each."""
+"""The predicates, as a bit set of registers."""
 MOST_INSTRUCTIONS = 200_000
-"""Instructions of a kernel that is looked at; the longest known has 30,000."""
+"""The most instructions of a kernel that is analysed; the longest known has 30,000."""
 MOST_VISITS = 20
-"""How often a block is looked at, in the mean, before a kernel is given up; 3 mostly suffice."""
+"""The mean visits per block after which a kernel is given up; 3 mostly suffice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Jump:
-    """Where the last instruction of a block leads."""
+    """The jump at the end of a block."""
 
     opcode: int
     target: int | None = None
-    """The number of an instruction; None where there is none, or a register has it."""
+    """The number of the target instruction; None where there is none or where it is in a
+    register."""
     conditions: tuple[tuple[int, bool], ...] = ()
-    """Predicates, negated or not, that must all hold; none where it is always taken."""
+    """Predicates, possibly negated, that must all hold; empty where the jump is always taken."""
     register: int | None = None
-    """The register with a target, in bytes, to which `offset` is added."""
+    """The register with the target, in bytes, to which `offset` is added."""
     offset: int = 0
     of_all: bool = False
-    """Whether a warp's threads jump only if the condition holds for all of them."""
+    """Whether a warp's threads only jump if the condition holds for all of them."""
 
 
 @dataclass(slots=True)
 class Block:
-    """Instructions that are executed one after the other."""
+    """A basic block."""
 
     start: int
     stop: int
@@ -92,34 +94,34 @@ class Code:
     words: Sequence[int]
     decoder: Decoder
     blocks: Mapping[int, Block]
-    """By their first instruction."""
+    """The blocks, by their first instruction."""
     loops: Mapping[int, set[int]]
-    """The blocks of each loop by its first one, outer loops first."""
-    written: Sequence[int] = field(init=False)
-    """The registers that each instruction writes, a bit each."""
-    syncs: frozenset[int] = field(init=False)
-    """The blocks in which the threads of a warp wait for each other."""
+    """The blocks of each loop by its first block, outer loops first."""
     lanes: int = WARP
 
-    def __post_init__(self) -> None:
-        """Look up once what every slice asks for."""
-        object.__setattr__(self, "written", [self.decoder.writes(one) for one in self.words])
-        syncs = frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
-        object.__setattr__(self, "syncs", syncs)
+    @functools.cached_property
+    def written(self) -> Sequence[int]:
+        """The registers that each instruction writes, as bit sets."""
+        return [self.decoder.writes(one) for one in self.words]
+
+    @functools.cached_property
+    def syncs(self) -> frozenset[int]:
+        """The blocks at which the threads of a warp wait for each other."""
+        return frozenset(one for one in self.blocks if self.words[one] & 0x1FF == BSYNC)
 
     @functools.cached_property
     def usual(self) -> Mapping[int, bool]:
-        """Whether a jump is taken as a rule, by its number, where one way alone leads to an array.
+        """The usual outcome of jumps of which only one side leads to an array in local memory.
 
-        A thread looks up a place of local memory there that it computes. Triton keeps spilled
-        registers at fixed places; arrays are of the slow ways that functions of CUDA's library have
-        for large numbers, as those of sin and cos beyond 105615 (Payne and Hanek's reduction).
+        Such an array is read at computed addresses, whereas Triton keeps spilled registers at fixed
+        ones. Arrays belong to the slow paths of CUDA's library functions for large numbers, such as
+        sin and cos beyond 105615 (Payne and Hanek's reduction).
         """
         return _usual(self.blocks, self.words)
 
     @functools.cached_property
     def working_loops(self) -> Mapping[int, set[int]]:
-        """The loops but those of a block in which a warp tries again whether a copy is there."""
+        """All loops except single blocks in which a warp retries waiting for a copy."""
         waiting = {
             start
             for start, block in self.blocks.items()
@@ -133,12 +135,12 @@ class Code:
 
     @property
     def slots(self) -> int:
-        """Registers behind those of `operations`: places of local memory."""
+        """The number of places of local memory, which follow the registers of `operations`."""
         return len(self.decoder.slots)
 
 
 def _usual(blocks: Mapping[int, Block], words: Sequence[int]) -> Mapping[int, bool]:
-    """Return the jumps that lead past an array in local memory, and whether it is as they jump."""
+    """Return the usual outcome of each jump past an array in local memory."""
     arrays = {
         start
         for start, block in blocks.items()
@@ -157,7 +159,7 @@ def _usual(blocks: Mapping[int, Block], words: Sequence[int]) -> Mapping[int, bo
 
 
 def _onward(blocks: Mapping[int, Block], start: int) -> set[int]:
-    """Return the blocks to which there is a way from one of them that leads back nowhere."""
+    """Return the blocks that are reachable from one of them without going backwards."""
     found, todo = set[int](), [start]
     while todo:
         one = todo.pop()
@@ -170,10 +172,10 @@ def _onward(blocks: Mapping[int, Block], start: int) -> set[int]:
 def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = b"") -> Code:
     """Return the instructions in *code*, for sm_*arch*, as basic blocks.
 
-    *tables* has the offsets of the code to which jumps by register lead.
+    *tables* has the code offsets that jumps by register may lead to.
 
     Raises:
-        BinaryError: it is too long, or it jumps in a way that is not known.
+        BinaryError: the code is too long or has an unknown kind of jump.
     """
     if len(code) % BYTES or len(code) // BYTES > MOST_INSTRUCTIONS:
         message = f"The kernel's code of {len(code)} bytes is cut off, or too long to be followed."
@@ -186,7 +188,7 @@ def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = 
         if word & 0x1FF in ENDS:
             jumps[number] = _jump(number, word, decoder, arch)
         elif word & 0x1FF in UNKNOWN_JUMPS and word >> 9 & 7:
-            message = "The kernel jumps in a way that is not known."
+            message = "The kernel has a kind of jump that is not followed."
             raise BinaryError(message)
     offsets = struct.unpack(f"<{len(tables) // 4}I", tables[: len(tables) // 4 * 4])
     by_register = any(jump.opcode in {BRX, BRX_UNIFORM} for jump in jumps.values())
@@ -221,7 +223,7 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
 def _blocks(
     length: int, jumps: Mapping[int, Jump], named: Sequence[int], syncs: Sequence[int]
 ) -> Mapping[int, Block]:
-    """Return the basic blocks by their first instruction, with what may follow each."""
+    """Return the basic blocks, with their successors, by their first instruction."""
     returns = [number + 1 for number, jump in jumps.items() if jump.opcode == CALL]
     targets = [jump.target for jump in jumps.values() if jump.target is not None]
     starts = {0, *(number + 1 for number in (*jumps, *syncs)), *targets, *named, *syncs}
@@ -243,45 +245,45 @@ def _blocks(
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """What of a kernel must be computed."""
+    """The part of a kernel that must be computed."""
 
     needed: Mapping[int, Sequence[int]]
     """The instructions by block."""
     live: Mapping[int, int]
-    """The registers that are needed from the begin of a block on, a bit each."""
-    beside: frozenset[int] = frozenset()
-    """The instructions that are there for nothing but addresses in shared memory."""
+    """The registers that are live at the beginning of each block, as bit sets."""
+    only_for_shared: frozenset[int] = frozenset()
+    """The instructions that are only needed for addresses in shared memory."""
 
 
 def accesses_of(code: Code) -> Slice:
-    """Return what conditions of jumps and the addresses of all accesses are made of.
+    """Return the slice for the conditions of jumps and the addresses of all accesses.
 
-    What only addresses in shared memory need is beside the rest: what other threads left there is
-    not looked up for them.
+    Instructions that only shared-memory addresses need are in `only_for_shared`; values that other
+    threads stored in shared memory are not looked up for them.
     """
     needed = slice_of(code, ACCESSES)
     shared = slice_of(code, SHARED_ACCESSES, shared=True)
     by_block = {
         start: sorted({*numbers, *shared.needed[start]}) for start, numbers in needed.needed.items()
     }
-    beside = {
+    only_for_shared = {
         number
         for start, numbers in by_block.items()
         for number in {*numbers}.difference(needed.needed[start])
     }
-    return Slice(by_block, needed.live, frozenset(beside))
+    return Slice(by_block, needed.live, frozenset(only_for_shared))
 
 
 def slice_of(code: Code, roots: frozenset[int], *, shared: bool = False) -> Slice:
-    """Return what conditions of jumps, and instructions whose opcode is in *roots*, are made of.
+    """Return the slice for the conditions of jumps and the instructions with opcodes in *roots*.
 
-    Of the latter it is what their addresses and conditions are made of: those in global memory, or
-    in *shared*. They are in it themselves.
+    For the latter, it has the instructions themselves and what their conditions and addresses
+    depend on: addresses in global memory, or with *shared* in shared memory.
     """
     needed: set[int] = set()
 
     def before(block: Block, found: int) -> int:
-        return _before(code, block, roots, found, needed, shared=shared)
+        return _live_before(code, block, roots, found, needed, shared=shared)
 
     return sliced(code.blocks, before, needed)
 
@@ -289,13 +291,13 @@ def slice_of(code: Code, roots: frozenset[int], *, shared: bool = False) -> Slic
 def sliced(
     blocks: Mapping[int, Block], before: Callable[[Block, int], int], needed: Collection[int]
 ) -> Slice:
-    """Return the instructions that are *needed*, by block, with what is live before each block.
+    """Return the *needed* instructions by block, and what is live before each block.
 
-    *before* is given a block and what is live behind it, notes what of it is needed, and returns
-    what is live before it. It is asked until nothing changes.
+    *before* takes a block and what is live after it, adds to *needed*, and returns what is live
+    before it. It is called until nothing changes.
 
     Raises:
-        BinaryError: that takes too long.
+        BinaryError: this takes too long.
     """
     live = dict.fromkeys(blocks, 0)
     predecessors: dict[int, list[int]] = {start: [] for start in blocks}
@@ -326,10 +328,10 @@ def sliced(
     return Slice(by_block, live)
 
 
-def _before(  # noqa: PLR0913
+def _live_before(  # noqa: PLR0913
     code: Code, block: Block, roots: frozenset[int], found: int, needed: set[int], *, shared: bool
 ) -> int:
-    """Return what is live before *block*, behind which it is *found*, and note what is *needed*."""
+    """Return what is live before *block*, where *found* is live after it; add to *needed*."""
     decoder = code.decoder
     live = _Live(found)
     for number in range(block.stop - 1, block.start - 1, -1):
@@ -354,31 +356,32 @@ def _before(  # noqa: PLR0913
 
 @dataclass(slots=True)
 class _Live:
-    """The registers that are needed at a place of a block, a bit each.
+    """The registers that are live at a place in a block, as a bit set.
 
-    What is made and read under one guard is not needed before: `@P0 MOV R1, R2` leaves nothing of
-    what R1 was to a `@P0 STG [R1], R3`, and to other readers only what it was where P0 is false.
+    A register that is written and read under the same guard is not live before. After `@P0 MOV R1,
+    R2`, a `@P0 STG [R1], R3` needs nothing of R1's previous value, and other readers only need it
+    where P0 is false.
     """
 
     registers: int
     under: dict[int, int] = field(default_factory=dict)
-    """Those that are needed only where a guard holds: by its predicate, times two, and 1 more where
-    it is negated."""
+    """The registers that are only live where a guard holds, by twice the predicate's number, plus 1
+    where it is negated."""
 
     def forget(self, written: int) -> None:
-        """Come to where predicates are written: before it they may differ."""
+        """Go back past a write to predicates, before which they may differ."""
         for guard in [one for one in self.under if written >> (one >> 1) & 1]:
             del self.under[guard]
 
     def wants(self, written: int, guard: int | None) -> bool:
-        """Tell whether any of the registers *written* is needed where the guard holds."""
+        """Tell whether any of the registers *written* is live where the guard holds."""
         wanted = written & self.registers
         if wanted and guard is not None:
             wanted &= ~self.under.get(guard ^ 1, 0)
         return wanted != 0
 
     def made(self, written: int, guard: int | None) -> int | None:
-        """Come to where registers are *written*, and return under which guard that is needed."""
+        """Go back past a write to registers, and return the guard under which it is needed."""
         wanted = written & self.registers
         if guard is None:
             made = written & ~(1 << SHARED)
@@ -394,7 +397,7 @@ class _Live:
         return guard
 
     def read(self, registers: int, guard: int | None) -> None:
-        """Come to where registers are read, under a guard or always (None)."""
+        """Go back past a read of registers, under a guard or unconditionally (None)."""
         for one in self.under:
             if one != guard:
                 self.under[one] &= ~registers
@@ -405,9 +408,7 @@ class _Live:
 
 
 def _jump_reads(jump: Jump) -> int:
-    found = 0
-    for predicate, _ in jump.conditions:
-        found |= 1 << predicate
+    registers = [predicate for predicate, _ in jump.conditions]
     if jump.register is not None:
-        found |= 1 << jump.register
-    return found & ~NEVER_WRITTEN
+        registers.append(jump.register)
+    return operations.bits(registers) & ~NEVER_WRITTEN

@@ -1,7 +1,7 @@
-"""What SASS instructions make of a thread's place in the launch, of constants and of other threads.
+"""What SASS instructions compute of a thread's position, of constants and of other threads.
 
-Values as in `arithmetic`. Of an instruction there is what it reads, and a function from the values
-of that, none of them unknown, to the values of its results.
+Values are as in `arithmetic`. Each instruction is described by what it reads, and a function from
+the known values of these sources to the values of its results.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 import numpy as np
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.operations import PREDICATES, ZERO
+from occupancy_lab.work.operations import PREDICATES, WARP, ZERO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,40 +21,39 @@ if TYPE_CHECKING:
 
     Special: TypeAlias = tuple[tuple[int, ...], Callable[[Sequence[Any]], Sequence[Any]]]
 
-WARP = 32
 LANE, LANE_MASK = np.uint32(31), np.uint32(0xFFFFFFE0)
 MOST_INDICES = 64
-"""Places of a table of constants that one instruction reads."""
+"""The most entries of a table of constants that one instruction reads."""
 SECOND_IS_REGISTER = frozenset({1, 2})
 """The forms of a SHFL whose second operand is in a register."""
 SPECIAL_LANE, SPECIAL_THREAD, SPECIAL_PROGRAM, SPECIAL_ZERO = 0x00, 0x21, (0x25, 0x26, 0x27), 0xFF
 SPECIAL_RANK = 0x88
-"""SR_CgaCtaId: which of the CTAs of its cluster a thread is in."""
+"""SR_CgaCtaId: a thread's CTA in its cluster."""
 SPECIAL_NAUGHT = frozenset({0x22, 0x23, 0x8A, SPECIAL_ZERO})
-"""SR_TID.Y, SR_TID.Z, SR_CgaSize (by which Blackwell looks up the constants that `passed` has where
-it is 0), SRZ."""
+"""SR_TID.Y, SR_TID.Z, SR_CgaSize (where it is 0, Blackwell reads the constants that `passed` has)
+and SRZ."""
 SPECIAL_EQUAL, SPECIAL_LESS = 0x38, 0x39
 """SR_EQMASK and SR_LTMASK."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launched:
-    """The programs that are followed, or the CTAs of those that are clusters."""
+    """The programs that are followed, or the CTAs of clusters."""
 
     places: Sequence[Any]
-    """The programs' numbers in each of three dimensions, arrays of shape (programs, 1)."""
+    """The programs' indices in each of three dimensions, arrays of shape (programs, 1)."""
     threads: int
     """Threads of a program, a multiple of 32."""
     shared: int
     """Bytes of shared memory that a program can reach."""
     constant: Callable[[int, int], Any]
-    """From a bank of constants and an offset in it to its value; None where it is not known."""
+    """Returns the constant in a bank at an offset; None where it is not known."""
     loaded: Callable[..., Sequence[Any]]
-    """`Passed.loaded`: from addresses, and the bytes and registers of a load, to what is there."""
+    """`Passed.loaded`: returns what a load finds, for its addresses, bytes and registers."""
     ctas: int = 1
-    """Of a program: more than one are a cluster, side by side in the first dimension."""
+    """CTAs per program: more than one are a cluster, adjacent in the first dimension."""
     tickets: Tickets | None = None
-    """What they get from counters that all programs of the launch share; None is not known."""
+    """The results of counters that all programs of the launch share; None where not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,28 +63,27 @@ class Step:
     number: int
     word: int
     compute: Callable[[Sequence[Any]], Sequence[Any]] | None
-    """From its sources, all of them known, to its results; None of an access to memory."""
+    """Returns the results for known sources; None for an access to memory."""
     sources: tuple[int, ...]
     results: tuple[int, ...]
     guard: int | None
     negated: bool
     name: str = ""
-    """Of the function of `arithmetic`; none of what is no arithmetic."""
+    """The name of a function of `arithmetic`; empty for other instructions."""
     shared: bool = False
-    """Whether it is an access to shared memory."""
-    beside: bool = False
-    """Whether nothing but addresses in shared memory is made of it."""
+    only_for_shared: bool = False
+    """Whether it is only needed for addresses in shared memory."""
 
 
 class Followers(Protocol):
-    """The threads that are followed."""
+    """The threads that are being followed."""
 
     launched: Launched
     mask: Any
 
 
 def special(word: int, results: Sequence[int], warps: Followers) -> Special:
-    """Return what an instruction reads that is no arithmetic, and what it makes of that."""
+    """Return the sources of an instruction that is no arithmetic, and its function."""
     opcode = word & 0x1FF
     made = SPECIAL.get(opcode)
     if made is None:
@@ -158,7 +156,7 @@ def half_constant(word: int, results: Sequence[int], _warps: Followers) -> Speci
 
 
 def waited(_word: int, results: Sequence[int], _warps: Followers) -> Special:
-    """SYNCS.TRYWAIT: what is waited for is there."""
+    """SYNCS.TRYWAIT: the wait succeeds."""
     return (), lambda _: [np.ones((1, 1), bool)] * len(results)
 
 
@@ -169,7 +167,7 @@ def elected(_word: int, results: Sequence[int], warps: Followers) -> Special:
 
 
 def voted(word: int, results: Sequence[int], warps: Followers) -> Special:
-    """VOTE and VOTEU: whether a predicate holds in any or all threads of a warp, or in which."""
+    """VOTE and VOTEU: whether a predicate holds in any or all threads of a warp, and the ballot."""
     lanes = np.arange(WARP, dtype=np.uint32)
 
     def vote(sources: Sequence[Any]) -> Sequence[Any]:

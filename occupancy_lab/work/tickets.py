@@ -1,9 +1,9 @@
-"""What programs get from a counter that all of them share, and loops in which they wait for others.
+"""What programs get from a counter that they share, and loops in which they wait for others.
 
-Both hang on when each program gets there, which nobody knows before a launch. Programs are taken to
-come to a counter in turn, which is 0 at first, as where each takes the next piece of work when it
-is done with its own. In a loop that does nothing but look at the same place again and again nobody
-is taken to wait: what it looks for is there.
+Both depend on when each program gets there, which is not known before a launch. Programs are
+assumed to reach a counter in order, and a counter to start at 0, as where each program takes the
+next piece of work when it has finished one. In a loop that only polls the same place, programs are
+assumed not to wait: the value that they wait for is there.
 """
 
 from __future__ import annotations
@@ -28,29 +28,29 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Code
 
 LOOKS = frozenset({"tt.load", "tt.atomic_cas", "tt.atomic_rmw"})
-"""What looks at memory in a loop that waits; an atomic operation takes a lock."""
+"""Operations that poll memory in a loop that waits; an atomic operation takes a lock."""
 LOOKING = LOADS | ATOMICS
 WRITES = ("tt.store", "tt.descriptor_", "tt.dot", "scf.for", "scf.while")
-"""What a loop that waits has none of, by how its name begins."""
+"""The prefixes of operations that a loop that waits does not contain."""
 
 
 class Counters:
-    """The counters of a kernel in TTIR to which its programs add."""
+    """The counters in a kernel's TTIR to which its programs add."""
 
     def __init__(self, evaluator: Evaluator) -> None:
-        """Take what has the programs that are walked."""
+        """Take the evaluator of the programs that are walked."""
         self._evaluator = evaluator
         self._before: dict[tuple[str, int], dict[int, int | None]] = {}
-        """Of each counter the operations that add to it, with how often a program added before;
-        None is that nobody knows."""
+        """For each counter, the operations that add to it, with how often a program added to it
+        before each of them; None where that is not known."""
 
     def ticket(
         self, operation: Operation, operands: Sequence[Made], turns: Any, depth: int
     ) -> Number | None:
-        """Return what an addition gives back to each program, in each pass of a loop.
+        """Return what an addition returns to each program in each pass of a loop.
 
-        *turns* counts the passes, an array over the outer axes. None where it is no addition of one
-        known number to one counter of all programs, and where that is in several loops.
+        *turns* numbers the passes, as an array over the outer axes. None where it is not an
+        addition of one known number to one counter of all programs, or where it is in nested loops.
         """
         if not operation.text.strip().startswith("add"):
             return None
@@ -76,28 +76,28 @@ class Counters:
     def _times_before(
         self, operation: Operation, counter: tuple[str, int], depth: int
     ) -> int | None:
-        """Return how often a program added to *counter* before it comes to *operation* first."""
+        """Return how often a program added to *counter* before it first reaches *operation*."""
         known = self._before.setdefault(counter, {})
         if id(operation) not in known:
             once = all(one is not None for one in known.values()) and depth <= 1
             known[id(operation)] = len(known) if once else None
             if depth:
-                known[-1] = None  # after a loop nobody knows
+                known[-1] = None  # not known after a loop
         return known[id(operation)]
 
 
 class Tickets:
-    """What additions to counters give back to the programs that are followed."""
+    """What additions to counters return to the programs that are followed."""
 
     def __init__(self, numbers: Any, programs: int) -> None:
-        """Take the numbers of those that are followed, a column, and how many are launched."""
+        """Take the indices of the followed programs, as a column, and the number launched."""
         self._numbers, self._programs = numbers, programs
         self._taken: dict[int, Any] = defaultdict(lambda: np.zeros_like(numbers))
 
     def taken(self, address: Any, added: Any, mask: Any, repeat: int) -> Any:
-        """Return what the threads of *mask* get, for one time that stands for *repeat* of them.
+        """Return what the threads of *mask* get, where this addition stands for *repeat* additions.
 
-        None where not one thread a program adds, or they do not all add to one counter.
+        None where more than one thread of a program adds, or where they add to several counters.
         """
         shape = np.broadcast_shapes(self._numbers.shape, address.shape, mask.shape)
         asking = np.broadcast_to(mask, shape)
@@ -112,7 +112,7 @@ class Tickets:
 
 
 def only_waits(loop: Operation) -> bool:
-    """Tell whether a while loop of TTIR does nothing but look at the same place again and again."""
+    """Tell whether a while loop of TTIR only polls the same place."""
     inside = [one for region in loop.regions for one in operations_of(region)]
     looks = [one for one in inside if one.name in LOOKS]
     if not looks or any(one.name.startswith(WRITES) for one in inside):
@@ -123,7 +123,7 @@ def only_waits(loop: Operation) -> bool:
 
 
 def waiting(code: Code) -> Iterator[int]:
-    """Yield the loops of machine code that do the same, by their first instruction."""
+    """Yield the loops of machine code that only poll the same place, by their first instruction."""
     for header, inside in code.loops.items():
         numbers = [one for start in sorted(inside) for one in range(start, code.blocks[start].stop)]
         opcodes = {code.words[one] & 0x1FF for one in numbers}
@@ -133,10 +133,10 @@ def waiting(code: Code) -> Iterator[int]:
 
 
 def _moves(code: Code, numbers: Sequence[int], access: int) -> bool:
-    """Tell whether an access to memory may be to another place in the next pass of a loop.
+    """Tell whether an access may go to another place in the next pass of a loop.
 
-    So it is where its address is made of what the pass before left, or of what is in memory.
-    *numbers* are the instructions of the loop.
+    This is so where its address derives from the pass before or from memory. *numbers* are the
+    instructions of the loop.
     """
     registers = code.decoder.address_registers(code.words[access])
     todo = [(access, one) for one in registers]

@@ -1,13 +1,13 @@
-"""Whole numbers and masks of all programs and iterations at once, kept as sums and products.
+"""Integers and masks of all programs and iterations at once, stored as sums and products.
 
 An index such as `pid * 128 + tl.arange(0, 128)` depends on the program and on the element, and a
-launch has millions of both. It is kept as a sum: of arrays over programs and iterations (outer
-axes), and of tables over the elements of a tile. Where a number depends on both in another way
-(a remainder, a mask), programs and iterations are sorted into classes that have equal tiles: one
-array has the class of each, and a table a tile for each class.
+launch has millions of both. It is stored as a sum of arrays over programs and iterations (outer
+axes) and of tables over the elements of a tile. Where a number depends on both in another way (a
+remainder, a mask), programs and iterations are grouped into classes with equal tiles: one array has
+the class of each, and a table has a tile for each class.
 
-Outer axes are the three dimensions of the grid and then a loop each, by depth; an array has size 1
-along those on which it does not depend.
+The outer axes are the three dimensions of the grid, followed by one axis for each loop, by depth.
+An array has size 1 along the axes that it does not depend on.
 """
 
 from __future__ import annotations
@@ -16,24 +16,27 @@ import functools
 import math
 import operator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
+Part = TypeVar("Part")
+
+GRID_AXES = 3
 MOST_CELLS = 2**21
-"""Elements of one array: of more, fewer programs are walked."""
+"""The most elements of one array; beyond it fewer programs are walked."""
 
 
 class TooLargeError(Exception):
-    """An array would have more cells than there is time for."""
+    """An array would have too many elements."""
 
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """Where an unknown value comes from."""
+    """The origin of an unknown value."""
 
     name: str
     place: Any = None
@@ -41,16 +44,16 @@ class Root:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """An unknown value: what makes it, and the values that nobody knows from which it is made."""
+    """An unknown value: what makes it, and the unknown values that it is made of."""
 
     key: object
     roots: frozenset[Any]
-    """Each a Root, or while a loop is looked at, what it carries."""
+    """Each is a Root or, while a loop is being solved, a carried value."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outer:
-    """A part of a sum that depends on programs and iterations alone."""
+    """A part of a sum that only depends on programs and iterations."""
 
     array: Any
     low: int
@@ -59,9 +62,10 @@ class Outer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tile:
-    """A part that depends on elements: row `index[program, iteration]` of a table, or its only one.
+    """A part that depends on elements: row `index[program, iteration]` of a table.
 
-    The table has a row for each class, and then the dimensions of the tile.
+    The first axis of the table is the class, and the others are the dimensions of the tile. Without
+    an index the table has one row.
     """
 
     index: Any
@@ -72,19 +76,19 @@ class Tile:
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
-    """A part of a sum that is unknown: *scale* times a whole number that nobody knows."""
+    """An unknown part of a sum: *scale* times an unknown integer."""
 
     source: Source
     scale: int
     dims: frozenset[int]
-    """The dimensions of the tile along which it may differ."""
+    """The dimensions of the tile along which it may vary."""
     axes: frozenset[int]
-    """The outer axes along which it may differ."""
+    """The outer axes along which it may vary."""
 
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """A whole number, or a tile of them: the sum of its parts."""
+    """An integer or a tile of integers: the sum of its parts."""
 
     const: int = 0
     outer: tuple[Outer, ...] = ()
@@ -94,12 +98,12 @@ class Number:
 
     @property
     def low(self) -> int:
-        """No known part of it is less."""
+        """A lower limit of the sum of the known parts."""
         return self.const + sum(one.low for one in self.outer) + sum(one.low for one in self.tiles)
 
     @property
     def high(self) -> int:
-        """No known part of it is more."""
+        """An upper limit of the sum of the known parts."""
         return (
             self.const + sum(one.high for one in self.outer) + sum(one.high for one in self.tiles)
         )
@@ -112,21 +116,20 @@ class Number:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Mask:
-    """Truth values: all of its factors, and what is unknown, have to be true.
+    """Truth values: the conjunction of all factors and of the unknown parts.
 
-    `hidden` is what may make it false besides; where that is the case, the factors alone say where
-    it may be true.
+    Where there are unknown parts (`hidden`), the known factors only say where the mask may be true.
     """
 
     outer: tuple[Any, ...] = ()
     tiles: tuple[tuple[Any, Any], ...] = ()
-    """An index and a table each, as of a Tile."""
+    """An index and a table each, as in a Tile."""
     hidden: tuple[Hidden, ...] = ()
     shape: tuple[int, ...] = ()
 
     @property
     def constant(self) -> bool | None:
-        """What it is where it is the same everywhere."""
+        """The mask's value where it is the same everywhere; otherwise None."""
         if self.tiles or self.hidden:
             return None
         if not self.outer:
@@ -139,22 +142,15 @@ class Mask:
 Known = Number | Mask
 
 
-def sized(array: Any) -> Any:
-    """Return *array*, or raise TooLargeError for one with too many cells."""
-    if array.size > MOST_CELLS:
-        raise TooLargeError
-    return array
-
-
 def fits(*arrays: Any) -> None:
-    """Raise TooLargeError where *arrays* together have too many cells when broadcast."""
+    """Raise TooLargeError where *arrays* have too many elements when broadcast together."""
     shape = np.broadcast_shapes(*(one.shape for one in arrays))
     if math.prod(shape) > MOST_CELLS:
         raise TooLargeError
 
 
 def axes_of(array: Any) -> frozenset[int]:
-    """Return the axes on which *array* depends."""
+    """Return the axes that *array* depends on."""
     return frozenset(axis for axis, size in enumerate(array.shape) if size > 1)
 
 
@@ -164,7 +160,7 @@ def number(value: int, shape: tuple[int, ...] = ()) -> Number:
 
 
 def of_outer(array: Any, shape: tuple[int, ...] = ()) -> Number:
-    """Return the number that *array* has for each program and iteration."""
+    """Return the number that is *array* over programs and iterations."""
     if array.size == 1:
         return Number(int(array.flat[0]), shape=shape)
     low, high = int(array.min()), int(array.max())
@@ -174,14 +170,14 @@ def of_outer(array: Any, shape: tuple[int, ...] = ()) -> Number:
 
 
 def of_table(table: Any, index: Any, shape: tuple[int, ...]) -> Number:
-    """Return the number that row *index* of *table* is."""
+    """Return the number that is row *index* of *table*."""
     if not shape:
         flat = table.reshape(-1)
         return of_outer(flat[index] if index is not None else flat[:1])
     low, high = int(table.min()), int(table.max())
     if low == high:
         return Number(low, shape=shape)
-    if table[0].size == 1:  # the same for all elements
+    if table[0].size == 1:  # equal for all elements
         flat = table.reshape(-1)
         return replace(of_outer(flat[index]), shape=shape)
     return Number(0, (), (Tile(index, table, low, high),), shape=shape)
@@ -190,12 +186,12 @@ def of_table(table: Any, index: Any, shape: tuple[int, ...]) -> Number:
 def hidden(
     key: object, roots: Iterable[Any], values: Iterable[Known] = (), axes: Iterable[int] = ()
 ) -> tuple[Hidden, ...]:
-    """Return an unknown number that *key* makes of *values*, which may differ where they do."""
+    """Return the unknown number that *key* makes of *values*; it varies where these do."""
     values = list(values)
     all_roots = frozenset(roots).union(*(one.source.roots for v in values for one in v.hidden))
     dims, along = frozenset[int](), frozenset(axes)
     for value in values:
-        tables = [*_tables(value)]
+        tables = [part.table if isinstance(part, Tile) else part[1] for part in value.tiles]
         dims = dims.union(*(axes_of(one[0]) for one in tables), *(h.dims for h in value.hidden))
         arrays = [part.array if isinstance(part, Outer) else part for part in value.outer]
         arrays += [one for one in indexes(value) if one is not None]
@@ -204,16 +200,12 @@ def hidden(
 
 
 def indexes(value: Known) -> list[Any]:
-    """Return the classes of programs and iterations of each of its tables, None of an only row."""
+    """Return the index of each of a value's tables; None for tables with one row."""
     return [part.index if isinstance(part, Tile) else part[0] for part in value.tiles]
 
 
-def _tables(value: Known) -> list[Any]:
-    return [part.table if isinstance(part, Tile) else part[1] for part in value.tiles]
-
-
 def mask_outer(array: Any, shape: tuple[int, ...] = ()) -> Mask:
-    """Return the truth value that *array* has for each program and iteration."""
+    """Return the mask that is *array* over programs and iterations."""
     if array.all():
         return Mask(shape=shape)
     if array.size > 1 and not array.any():
@@ -222,7 +214,7 @@ def mask_outer(array: Any, shape: tuple[int, ...] = ()) -> Mask:
 
 
 def mask_table(table: Any, index: Any, shape: tuple[int, ...]) -> Mask:
-    """Return the truth values that row *index* of *table* is."""
+    """Return the mask that is row *index* of *table*."""
     if not shape or table[0].size == 1:
         flat = table.reshape(-1)
         if index is not None:
@@ -234,12 +226,12 @@ def mask_table(table: Any, index: Any, shape: tuple[int, ...]) -> Mask:
 
 
 def false(dimensions: int, shape: tuple[int, ...] = ()) -> Mask:
-    """Return what is false everywhere; *dimensions* is the number of outer axes."""
+    """Return a mask that is false everywhere; *dimensions* is the number of outer axes."""
     return Mask((np.zeros((1,) * dimensions, bool),), shape=shape)
 
 
 def total(value: Number, dimensions: int) -> Any:
-    """Return the sum of its outer parts and constant as one array."""
+    """Return the sum of the constant and the outer parts as one array."""
     if not value.outer:
         return np.full((1,) * dimensions, value.const, "int64")
     fits(*(one.array for one in value.outer))
@@ -255,54 +247,47 @@ def add(one: Number, other: Number, shape: tuple[int, ...]) -> Number:
         return replace(one, shape=shape)
     return Number(
         one.const + other.const,
-        _merged_outer(one.outer, other.outer),
-        _merged_tiles(one.tiles, other.tiles),
-        _merged_hidden(one.hidden, other.hidden),
+        _merged(one.outer, other.outer, _outer_sum),
+        _merged(one.tiles, other.tiles, _tile_sum),
+        tuple(part for part in _merged(one.hidden, other.hidden, _hidden_sum) if part.scale),
         shape,
     )
 
 
-def _merged_outer(one: tuple[Outer, ...], other: tuple[Outer, ...]) -> tuple[Outer, ...]:
+def _merged(
+    one: Sequence[Part], other: Sequence[Part], summed: Callable[[Part, Part], Part | None]
+) -> tuple[Part, ...]:
+    """Return the parts of a sum; each of *other* is *summed* with the first part that allows it."""
     parts = list(one)
     for part in other:
-        axes = axes_of(part.array)
         for place, old in enumerate(parts):
-            there = axes_of(old.array)
-            if axes <= there or there <= axes:
-                found = old.array + part.array
-                low, high = int(found.min()), int(found.max())
-                parts[place] = Outer(found, low, high)
+            if (found := summed(old, part)) is not None:
+                parts[place] = found
                 break
         else:
             parts.append(part)
     return tuple(parts)
 
 
-def _merged_tiles(one: tuple[Tile, ...], other: tuple[Tile, ...]) -> tuple[Tile, ...]:
-    parts = list(one)
-    for part in other:
-        dims = axes_of(part.table[0])
-        for place, old in enumerate(parts):
-            there = axes_of(old.table[0])
-            if old.index is part.index and (dims <= there or there <= dims):
-                found = old.table + part.table
-                parts[place] = Tile(old.index, found, int(found.min()), int(found.max()))
-                break
-        else:
-            parts.append(part)
-    return tuple(parts)
+def _outer_sum(old: Outer, part: Outer) -> Outer | None:
+    there, axes = axes_of(old.array), axes_of(part.array)
+    if not (axes <= there or there <= axes):
+        return None
+    found = old.array + part.array
+    return Outer(found, int(found.min()), int(found.max()))
 
 
-def _merged_hidden(one: tuple[Hidden, ...], other: tuple[Hidden, ...]) -> tuple[Hidden, ...]:
-    parts = list(one)
-    for part in other:
-        for place, old in enumerate(parts):
-            if (old.source, old.dims, old.axes) == (part.source, part.dims, part.axes):
-                parts[place] = replace(old, scale=old.scale + part.scale)
-                break
-        else:
-            parts.append(part)
-    return tuple(part for part in parts if part.scale)
+def _tile_sum(old: Tile, part: Tile) -> Tile | None:
+    there, dims = axes_of(old.table[0]), axes_of(part.table[0])
+    if old.index is not part.index or not (dims <= there or there <= dims):
+        return None
+    found = old.table + part.table
+    return Tile(old.index, found, int(found.min()), int(found.max()))
+
+
+def _hidden_sum(old: Hidden, part: Hidden) -> Hidden | None:
+    is_same = (old.source, old.dims, old.axes) == (part.source, part.dims, part.axes)
+    return replace(old, scale=old.scale + part.scale) if is_same else None
 
 
 def scaled(value: Number, factor: int) -> Number:

@@ -1,7 +1,7 @@
-"""What is computed of tiles: products, quotients, comparisons, choices, for all programs at once.
+"""Operations on tiles: products, quotients, comparisons, choices, for all programs at once.
 
-What depends on a program and an element in one is computed for each class of programs and
-iterations that have equal tiles, and gives a table a class.
+A value that depends on programs and elements jointly is computed for each class of programs and
+iterations with equal tiles, and gives a table with a tile for each class.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from occupancy_lab.work.tiles import (
     of_outer,
     of_table,
     scaled,
-    sized,
     total,
 )
 
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def multiplied(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -> Number:
-    """Return the product."""
+    """Return the product of two numbers."""
     if one.is_constant:
         return replace(scaled(other, one.const), shape=shape)
     if other.is_constant:
@@ -54,10 +53,11 @@ def multiplied(one: Number, other: Number, shape: tuple[int, ...], dimensions: i
         return functools.reduce(lambda left, right: add(left, right, shape), parts)
     if not one.outer and not other.outer and not _classed(one) and not _classed(other):
         left, right = _only_table(one), _only_table(other)
-        return of_table(sized(left * right), None, shape)
+        fits(left, right)
+        return of_table(left * right, None, shape)
     if other.tiles and not one.tiles:
         one, other = other, one
-    if not other.tiles:  # a tile times a number of each program
+    if not other.tiles:  # a tile times a number per program
         outer = multiplied(replace(one, tiles=()), other, shape, dimensions)
         tiles = replace(one, const=0, outer=())
         mixed: Number = elementwise(operator.mul, [tiles, other], shape, dimensions)
@@ -75,9 +75,9 @@ def _only_table(value: Number) -> Any:
 
 
 def classes(codes: Sequence[Any]) -> tuple[Any, list[Any]]:
-    """Return the class of each cell, so that those of equal *codes* share one, and their codes.
+    """Return the class of each cell, and the codes of each class: equal *codes* are one class.
 
-    *codes* are arrays of whole numbers over the outer axes.
+    *codes* are integer arrays over the outer axes.
     """
     arrays = [one for one in codes if one.size > 1]
     if not arrays:
@@ -98,7 +98,7 @@ def classes(codes: Sequence[Any]) -> tuple[Any, list[Any]]:
 
 
 def numbered(array: Any) -> tuple[Any, Any]:
-    """Return *array* with its values numbered from 0, and the values."""
+    """Return *array* with its values replaced by their indices, and the sorted values."""
     low, high = int(array.min()), int(array.max())
     span = high - low + 1
     if span <= 4 * array.size + 1024:
@@ -121,10 +121,9 @@ def elementwise(
     *,
     truth: bool = False,
 ) -> Any:
-    """Return *function* of the *values*, a Number or, where *truth* is asked for, a Mask.
+    """Return *function* of the known *values* as a Number or, with *truth*, as a Mask.
 
-    *function* gets arrays of which the first axis is the class and the others are the tile's.
-    Nothing in *values* is unknown.
+    *function* gets arrays whose first axis is the class, followed by those of the tile.
     """
     if all(not one.tiles for one in values):
         arrays = [outer_of(one, dimensions) for one in values]
@@ -154,7 +153,7 @@ def outer_of(value: Known, dimensions: int) -> Any:
 
 
 def _table(value: Known, rows: Any, rank: int) -> Any:
-    """Return the tile of each class, of which *rows* yields the codes of its parts."""
+    """Return the tile of each class, where *rows* yields the codes of its parts."""
     outer = next(rows)
     found = outer.reshape(-1, *(1,) * rank)
     for part in value.tiles:
@@ -201,7 +200,7 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def least(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -> Number:
-    """Return the smaller of both."""
+    """Return the minimum of two numbers."""
     difference = add(one, scaled(other, -1), shape)
     if difference.high <= 0:
         return replace(one, shape=shape)
@@ -210,7 +209,7 @@ def least(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -
     if not difference.tiles:
         low = np.minimum(total(difference, dimensions), 0)
         return add(other, of_outer(low), shape)
-    # other + min(outer + tile, 0): where all of the tile is below, outer leaves the minimum.
+    # other + min(outer + tile, 0): where all of the tile is below 0, outer leaves the minimum.
     low = sum(part.low for part in difference.tiles)
     high = sum(part.high for part in difference.tiles)
     outer = total(difference, dimensions)
@@ -226,14 +225,14 @@ def least(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -
 
 
 def floor_divided(value: Number, divisor: int, shape: tuple[int, ...], dimensions: int) -> Number:
-    """Return *value* divided by a *divisor* above 0, rounded down; nothing in it is unknown."""
+    """Return *value*, which is fully known, divided by a positive *divisor* and rounded down."""
     if not value.tiles:
         if value.low // divisor == value.high // divisor:
             return Number(value.low // divisor, shape=shape)
         return of_outer(total(value, dimensions) // divisor, shape)
     low = sum(part.low for part in value.tiles)
     high = sum(part.high for part in value.tiles)
-    outer = total(value, dimensions) + low  # tiles are 0 or more from here
+    outer = total(value, dimensions) + low  # so that tiles are non-negative below
     quotient, rest = np.divmod(outer, divisor)
     wraps = rest + (high - low) >= divisor
     tiles = elementwise(
@@ -246,7 +245,7 @@ def floor_divided(value: Number, divisor: int, shape: tuple[int, ...], dimension
 
 
 def wrapped(value: Number, bits: int, dimensions: int) -> Number:
-    """Return *value* as a signed number of *bits* bits has it."""
+    """Return *value* wrapped to a signed number of *bits* bits."""
     limit = 1 << (bits - 1)
     if -limit <= value.low and value.high < limit:
         return value
@@ -306,7 +305,7 @@ def chosen(
 
 
 def _kinds(condition: Mask, shape: tuple[int, ...], dimensions: int) -> Any:
-    """Return 0 where no element of *condition* is true, 1 where all are, else 2."""
+    """Return 0 where no element of *condition* is true, 1 where all are, otherwise 2."""
 
     def kind(array: Any) -> Any:
         dims = tuple(range(1, array.ndim))
@@ -321,7 +320,7 @@ def _kinds(condition: Mask, shape: tuple[int, ...], dimensions: int) -> Any:
 
 
 def both(one: Mask, other: Mask, shape: tuple[int, ...]) -> Mask:
-    """Return the mask of what is true in *one* and *other*."""
+    """Return the conjunction of two masks."""
     return Mask(
         (*one.outer, *(each for each in other.outer if not any(each is old for old in one.outer))),
         (*one.tiles, *(each for each in other.tiles if not any(each is old for old in one.tiles))),
@@ -331,7 +330,7 @@ def both(one: Mask, other: Mask, shape: tuple[int, ...]) -> Mask:
 
 
 def either(one: Mask, other: Mask, shape: tuple[int, ...], dimensions: int) -> Mask:
-    """Return the mask of what is true in *one* or *other*."""
+    """Return the disjunction of two masks."""
     for first, second in ((one, other), (other, one)):
         if first.constant is not None:
             return replace(first if first.constant else second, shape=shape)
@@ -339,14 +338,14 @@ def either(one: Mask, other: Mask, shape: tuple[int, ...], dimensions: int) -> M
 
 
 def inverted(one: Mask, dimensions: int) -> Mask:
-    """Return the mask of what is false in *one*."""
+    """Return the negation of a mask."""
     if one.constant is not None:
         return false(dimensions, one.shape) if one.constant else Mask(shape=one.shape)
     return elementwise(operator.invert, [one], one.shape, dimensions, truth=True)  # type: ignore[no-any-return]
 
 
 def as_number(value: Known, shape: tuple[int, ...], dimensions: int) -> Number:
-    """Return a mask as 0 and 1."""
+    """Return a mask as a number, 0 or 1."""
     if isinstance(value, Number):
         return value
     if value.constant is not None:
@@ -355,7 +354,7 @@ def as_number(value: Known, shape: tuple[int, ...], dimensions: int) -> Number:
 
 
 def as_mask(value: Known, shape: tuple[int, ...], dimensions: int) -> Mask:
-    """Return the mask of where the lowest bit of a number is set."""
+    """Return a number as a mask of its lowest bit."""
     if isinstance(value, Mask):
         return value
     return elementwise(lambda one: one & 1 == 1, [value], shape, dimensions, truth=True)  # type: ignore[no-any-return]
@@ -367,7 +366,7 @@ def reshaped(
     change: Callable[[Any], Any],
     dims: Callable[[frozenset[int]], frozenset[int]],
 ) -> Known:
-    """Return *value* with *change* made to its tables, and *dims* to its dimensions."""
+    """Return *value* with *change* applied to its tables and *dims* to its unknown dimensions."""
     unknown = tuple(replace(one, dims=dims(one.dims)) for one in value.hidden)
     if isinstance(value, Mask):
         tiles = tuple((index, change(table)) for index, table in value.tiles)

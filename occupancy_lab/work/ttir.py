@@ -1,8 +1,8 @@
-"""Triton's first text of a kernel (TTIR), read into operations.
+"""A reader of TTIR, the text that Triton's front end makes of a kernel.
 
-TTIR is what Triton's front end makes of a kernel's Python, before anything is laid out on threads:
-MLIR's `arith`, `math`, `scf` and `cf` dialects and Triton's `tt`, as printed by Triton 3.6 to 3.9,
-an operation a line. An operation that nobody knows is read like any other.
+TTIR has no layouts on threads yet. It consists of MLIR's `arith`, `math`, `scf` and `cf` dialects
+and Triton's `tt`, as printed by Triton 3.6 to 3.9, with an operation on each line. Unknown
+operations are read like any other.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ MOST_OPERATIONS = 100_000
 
 
 def read_ttir(text: str) -> Module:
-    """Return the module that *text* is.
+    """Return the module in *text*.
 
-    Raises TtirError where it is no TTIR, or larger or deeper than any compiler's.
+    Raises TtirError where it is no TTIR, or where it is too large or too deep.
     """
     if len(text) > MOST_CHARACTERS:
         _refuse(f"the TTIR has {len(text):,} characters, and {MOST_CHARACTERS:,} are read at most")
@@ -126,7 +126,7 @@ class _Reader:
         self._define(operation, names)
 
     def _define(self, operation: Operation, names: Sequence[tuple[str, int]]) -> None:
-        """Give *operation* its results, of which the types may follow its regions."""
+        """Give *operation* its results, whose types may only follow its regions."""
         wanted = sum(count for _, count in names)
         if not wanted:
             return
@@ -143,7 +143,6 @@ class _Reader:
             start += count
 
     def _carried(self, operation: Operation) -> list[Value]:
-        """Return the arguments of a loop's body: its variable and what it carries."""
         text = operation.text
         pairs = _CARRIED.findall(text)
         if operation.name == "scf.for":
@@ -202,7 +201,7 @@ class _Reader:
         self._start("", arguments)
 
     def _start(self, name: str, arguments: Sequence[Value]) -> None:
-        """Start a block; the label of a region's first adds to the one that there is."""
+        """Start a block, in addition to an implicit first one."""
         region = self._open[-1][1]
         block = Block(name, list(arguments), region=region)
         for place, value in enumerate(block.arguments):
@@ -232,10 +231,8 @@ class _Reader:
         return Value(name.removeprefix("%"), parse_type(without_location(rest)[0]))
 
     def _close(self, line: str) -> None:
-        if not self._open:
-            if line.startswith("}"):  # of the module
-                return
-            self._bad("closes what is not open")
+        if not self._open:  # it closes the module
+            return
         line, location = without_location(line)
         operation, _ = self._open.pop()
         if line.endswith("{"):  # } else {, } do {, }, {
@@ -272,7 +269,7 @@ def _without_types(text: str) -> tuple[str, str]:
 
 
 class _Calls:
-    """Puts into each call a copy of the function that is called."""
+    """Replaces calls with copies of the called functions."""
 
     def __init__(self, functions: Mapping[str, Function]) -> None:
         self._functions = functions

@@ -1,11 +1,11 @@
-"""How long a warp stands at each instruction of a kernel until what it needs is there.
+"""How long a warp waits at each instruction of a kernel for what it needs.
 
-Each instruction names which of six scoreboards it sets until its result is there, or until its
-operands are read, and for which scoreboards it waits (Jia, Maggioni, Staiger and Scarpazza,
+Each instruction encodes which of six scoreboards it sets until its result is there, or until its
+operands are read, and which scoreboards it waits for (Jia, Maggioni, Staiger and Scarpazza,
 "Dissecting the NVIDIA Volta GPU Architecture via Microbenchmarking", 2018, 2.1). One warp is
-replayed so, alone, where most warps go, each loop a few times: a wait falls on the instruction that
-waits, as in the samples of a profiler. It is the share of the lines that these cycles are for, and
-no time of the launch.
+replayed alone along the most frequent path, and each loop a few times. A wait counts for the
+instruction that waits, as in the samples of a profiler. The cycles are only meant for comparing
+lines, and not for the time of the launch.
 """
 
 from __future__ import annotations
@@ -24,51 +24,52 @@ if TYPE_CHECKING:
     from occupancy_lab.work.slices import Block, Code
 
 RESULT_BIT, OPERANDS_BIT, WAITED_BIT = 110, 113, 116
-"""Where an instruction names the scoreboard that it sets until its result is there, that until its
-operands are read, and those for which it waits, a bit each."""
+"""Bit positions of the scoreboard that an instruction sets until its result is there, of that until
+its operands are read, and of the mask of those it waits for."""
 SCOREBOARDS = 6
 MEMORY_CYCLES, OTHER_CYCLES = 800, 25
-"""Until a result is there: of device memory, and of shared memory, special functions, shuffles and
-all else. On an H100 the L2 cache takes 430 to 470 cycles, and device memory 330 to 380 more. Which
-line takes most does not change between 500 and 2000."""
+"""Latencies of device memory, and of shared memory, special functions, shuffles and all else. On an
+H100 the L2 cache takes 430 to 470 cycles, and device memory 330 to 380 more. Any value between 500
+and 2000 gives the same slowest line."""
 LDGDEPBAR, DEPBAR, WARPGROUP = 0x1AF, 0x11A, 0x1C5
-"""What ends a group of asynchronous copies, what waits for all but some of these groups, and what
-waits so for products of warp groups or, as WARPGROUP.ARRIVE, does not."""
+"""Opcodes: the end of a group of asynchronous copies, the wait for all but some of these groups,
+and the same wait for products of warp groups, which WARPGROUP.ARRIVE does not do."""
 COPIES_LEFT_BIT, PRODUCTS_LEFT_BIT, WAITS_BIT = 38, 72, 80
-"""How many groups may go on, 6 bits, and whether a WARPGROUP waits."""
+"""Bit positions of the number of groups that may be pending (6 bits), and of whether a WARPGROUP
+waits."""
 GROUP_BIT, NO_GROUP = 84, 7
-"""Whether a product is the last of its group."""
+"""The field of a product, and its value where the product is not the last of its group."""
 GROUP_THREADS = 128
 GROUPED = HGMMA | {operations.LDGSTS, LDGDEPBAR, DEPBAR, WARPGROUP}
 SLOW = LOADS | ATOMICS | {SYNCS_WAIT}
 ROUNDS, MOST_ROUNDS = 4, 16
-"""How often a block is replayed, so that what a pass of a loop leaves to the next is there; and at
-most, where all ways on lead back to it."""
+"""How often a block is replayed, so that a pass of a loop starts from the state that the pass
+before left; and the most replays, where all paths lead back to it."""
 
 
 @dataclass(slots=True)
 class Groups:
-    """What a warp has begun and waits for by the group."""
+    """Asynchronous operations of a warp, which it waits for by group."""
 
     last: float = 0.0
-    """When all that was begun is done."""
+    """When everything begun so far is done."""
     ended: list[float] = field(default_factory=list)
-    """When each group is done that was ended."""
+    """When each ended group is done."""
 
     def begin(self, done: float) -> None:
-        """Begin what is done then."""
+        """Begin an operation that will be done at *done*."""
         self.last = max(self.last, done)
 
     def end(self) -> None:
-        """End the group of what was begun."""
+        """End the current group."""
         self.ended.append(self.last)
 
     def until(self, left: int) -> float:
-        """Return when all but the *left* last groups that were ended are done."""
+        """Return when all ended groups except the last *left* are done."""
         return self.ended[-left - 1] if len(self.ended) > left else 0.0
 
     def shift(self, cycles: float) -> None:
-        """Let so many cycles go by in which all was begun as before."""
+        """Delay everything by *cycles*."""
         self.last += cycles
         self.ended = [one + cycles for one in self.ended]
 
@@ -76,21 +77,22 @@ class Groups:
 def waits(
     code: Code, stalls: Sequence[int], executions: Mapping[int, float], threads: int
 ) -> dict[int, float]:
-    """Return the cycles for which a warp waits at each instruction, each time that it executes it.
+    """Return the cycles that a warp waits at each instruction, per execution.
 
-    *stalls* are the cycles from each to the next without that; *executions* how often each block is
-    executed; *threads* those of a program. What is not in it does not wait.
+    *stalls* are the cycles from each instruction to the next without waits, *executions* has the
+    executions of each block, and *threads* are those of a program. Instructions that are missing in
+    the result do not wait.
     """
     return _SassWaits(code, stalls, executions, max(threads / GROUP_THREADS, 1.0)).waited()
 
 
 class Waits(ABC):
-    """Warps that go one after the other through the blocks that none has been in yet."""
+    """A replay of warps along paths that together cover all executed blocks."""
 
     def __init__(
         self, code: Any, stalls: Sequence[int], executions: Mapping[int, float], parts: float
     ) -> None:
-        """Take a Code or a GcnCode, and how many *parts* of a program share what multiplies."""
+        """Take a Code or a GcnCode, and how many *parts* of a program share a matrix unit."""
         self.code, self.parts = code, parts
         self._stalls, self._executions = stalls, executions
         self._events: dict[int, tuple[list[tuple[int, int]], int]] = {}
@@ -100,11 +102,11 @@ class Waits(ABC):
 
     @abstractmethod
     def reset(self) -> None:
-        """Forget what was begun, as nothing is where a warp starts."""
+        """Forget everything that is pending, as at a warp's start."""
 
     @abstractmethod
     def matters(self, number: int) -> bool:
-        """Tell whether an instruction waits for something, or begins what is waited for."""
+        """Tell whether an instruction waits for something, or begins what others wait for."""
 
     @abstractmethod
     def ready(self, number: int) -> float:
@@ -112,19 +114,19 @@ class Waits(ABC):
 
     @abstractmethod
     def begin(self, number: int) -> None:
-        """Begin what an instruction does that is issued now."""
+        """Begin what an instruction that is issued now does."""
 
     def waited(self) -> dict[int, float]:
-        """Return the cycles for which a warp waits at each instruction where it does."""
+        """Return the cycles that a warp waits at each instruction where it does."""
         for start in sorted(self.code.blocks):
             if self._executions[start] and not self._rounds[start]:
                 self._run(start)
         return self._waited
 
     def _run(self, start: int | None) -> None:
-        """Follow one warp from a block on, where most warps go, until it ends or goes in circles.
+        """Follow one warp from a block on along the most frequent path, until it ends or loops.
 
-        A loop that was replayed often enough is left for what is executed less.
+        A loop that was replayed often enough is left for a less frequent path.
         """
         self.now = 0.0
         self.reset()
@@ -159,9 +161,9 @@ class Waits(ABC):
         self.now = begin + cycles
 
     def _read(self, block: Block) -> tuple[list[tuple[int, int]], int]:
-        """Return what of a block matters, with the cycle of the block at which it is issued.
+        """Return the relevant instructions of a block with their issue cycles, and its length.
 
-        That is where nothing waits; behind them are the cycles that the block takes then.
+        These cycles do not include waits.
         """
         events, cycle = [], 0
         for number in range(block.start, block.stop):
@@ -172,7 +174,7 @@ class Waits(ABC):
 
 
 class _SassWaits(Waits):
-    """The same of NVIDIA's machine code."""
+    """The replay of NVIDIA's machine code."""
 
     def reset(self) -> None:
         self._scoreboards = [0.0] * SCOREBOARDS
@@ -204,7 +206,7 @@ class _SassWaits(Waits):
         elif opcode == LDGDEPBAR:
             self._copies.end()
         elif opcode in HGMMA:
-            # N / 2 cycles for 64 x N results, which are N / 2 registers of each of 128 threads.
+            # N / 2 cycles for 64 x N results, which take N / 2 registers of each of 128 threads.
             cycles = self.parts * operations.warpgroup_registers(word)
             self._products.last = max(self._products.last, self.now) + cycles
             if word >> GROUP_BIT & 7 != NO_GROUP:

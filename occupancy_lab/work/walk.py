@@ -1,11 +1,12 @@
-"""What a launch does, from its kernel's TTIR, its arguments and its grid: all programs at once.
+"""Counts what a launch does, from its kernel's TTIR, arguments and grid, for all programs at once.
 
-Whole numbers are followed through the kernel for all programs and all iterations of its loops
-together, as far as an address, a mask, a loop or a branch depends on them.
+Integers are followed through the kernel for all programs and all iterations of its loops together,
+as far as an address, a mask, a loop or a branch depends on them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from dataclasses import replace
@@ -51,7 +52,7 @@ from occupancy_lab.work.needed import (
 )
 from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tickets import Counters
-from occupancy_lab.work.tiles import Mask, Number, Root, TooLargeError
+from occupancy_lab.work.tiles import GRID_AXES, Mask, Number, Root, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -61,10 +62,9 @@ if TYPE_CHECKING:
     from occupancy_lab.work.module import Block as Blocks
     from occupancy_lab.work.module import Module, Region
 
-GRID_AXES = 3
 MOST_STEPS, MOST_SECONDS = 200_000, 10.0
-"""Operations that are evaluated of a walk, and the processor's time that it may take: that of a
-softmax of 800,000 programs takes 3 s, and twice as long where all cores are busy."""
+"""The most operations that a walk evaluates, and its limit of processor time: a softmax of 800,000
+programs takes 3 s, and twice as long where all cores are busy."""
 MALFORMED = (
     ArithmeticError,
     AttributeError,
@@ -74,10 +74,10 @@ MALFORMED = (
     TypeError,
     ValueError,
 )
-"""What a text ends in that is like TTIR, and that no compiler has written."""
+"""What a text raises that resembles TTIR but was not written by a compiler."""
 
 
-def count(  # noqa: PLR0913 - what a launch is
+def count(  # noqa: PLR0913 - the parts of a launch
     module: Module,
     arguments: Mapping[str, Plain],
     grid: tuple[int, ...],
@@ -88,9 +88,9 @@ def count(  # noqa: PLR0913 - what a launch is
 ) -> Counts:
     """Return what a launch of the kernel of *module* does.
 
-    *arguments* are by the names of its parameters, *values* the numbers in tensors, by the
-    parameter's name. *assume* gives numbers for all that a tensor holds, or for an argument, by
-    the name. *resident* programs run at once, where that is known.
+    *arguments* maps parameter names to values. *values* has the elements of tensors, and *assume* a
+    number for all elements of a tensor or for an argument, both by the parameter's name. *resident*
+    is the number of programs that run at once, where it is known.
     """
     width, height, layers = (*grid, 1, 1, 1)[:GRID_AXES]
     whole = (width, height, layers)
@@ -99,15 +99,13 @@ def count(  # noqa: PLR0913 - what a launch is
         one = Walk(module, arguments, whole, programs, values or {}, assume or {})
         return one.counts(at_once)
 
-    try:
-        return walk([range(one) for one in whole], resident)
-    except TooLargeError:
+    with contextlib.suppress(WorkError, *MALFORMED):
         try:
-            return sampled(walk, whole) or _nothing(module, whole)
-        except (WorkError, *MALFORMED):
-            return _nothing(module, whole)
-    except (WorkError, *MALFORMED):
-        return _nothing(module, whole)
+            return walk([range(one) for one in whole], resident)
+        except TooLargeError:
+            if (counts := sampled(walk, whole)) is not None:
+                return counts
+    return _nothing(module, whole)
 
 
 def _nothing(module: Module, grid: Sequence[int]) -> Counts:
@@ -124,11 +122,11 @@ def _nothing(module: Module, grid: Sequence[int]) -> Counts:
 
 
 class WorkError(Exception):
-    """A kernel does what nobody knows how to follow."""
+    """A kernel does what cannot be followed."""
 
 
 class Walk:
-    """Walks a kernel, and notes what it does."""
+    """Walks a kernel and records what it does."""
 
     def __init__(  # noqa: PLR0913, PLR0917
         self,
@@ -152,7 +150,7 @@ class Walk:
         self.counters = Counters(self.evaluator)
         self.recording = True
         self.follows_turns = False
-        """Whether iterations are walked one by one, so that it is not known which this is."""
+        """Whether iterations are walked one by one, so that the current iteration is not known."""
         self.steps = 0
         self.deadline = time.process_time() + MOST_SECONDS
         passed = flattened([one.name for one in kernel.arguments], arguments)
@@ -175,7 +173,7 @@ class Walk:
         self.not_counted: dict[str, int] = {}
 
     def counts(self, resident: int | None) -> Counts:
-        """Walk the kernel, and return what was counted."""
+        """Walk the kernel, and return its counts."""
         self.region(self.module.kernel.body, self.whole, 0)
         for root, number in self.evaluator.assumed.items():
             self.assume(root, assumption_words(number))
@@ -183,7 +181,7 @@ class Walk:
             math.prod(self.grid),
             math.prod(self.walked),
             tuple(self.accesses),
-            _apart(footprints(self.touches, self.walked, resident, self.storage)),
+            _with_overlaps(footprints(self.touches, self.walked, resident, self.storage)),
             tuple(self.arithmetic),
             tuple(self.loops),
             tuple(self.branches),
@@ -197,13 +195,13 @@ class Walk:
     # Regions
 
     def region(self, region: Region, reach: Reach, depth: int) -> list[Made]:
-        """Walk a region, and return what its end hands on; only what is needed is there."""
+        """Walk a region, and return what its terminator passes on, as far as it is needed."""
         if len(region.blocks) == 1:
             return self.block(region.blocks[0].operations, reach, depth)
         return self.blocks(region, reach, depth)
 
     def block(self, operations: Sequence[Operation], reach: Reach, depth: int) -> list[Made]:
-        """Walk operations in a row, and return what the last of them hands on."""
+        """Walk operations in sequence, and return the operands of the last one."""
         for operation in operations:
             self.operation(operation, reach, depth)
         return [self.value(one) for one in operations[-1].operands] if operations else []
@@ -236,7 +234,7 @@ class Walk:
     def joined(
         self, incoming: Sequence[tuple[Reach, list[Made]]], whole: Reach
     ) -> tuple[Reach, list[Made]]:
-        """Return who comes by any of several ways, and what they bring."""
+        """Return the union of the reaches that enter a block, and the values that they bring."""
         reach, values = incoming[0]
         if len(incoming) == 1:
             return reach, values
@@ -255,11 +253,11 @@ class Walk:
         return Reach((either,), whole.sizes, factor, whole.loops), values
 
     def together(self, reach: Reach) -> Any:
-        """Return for which programs and iterations all of a reach is true, as one array."""
+        """Return a reach as one array over programs and iterations."""
         return tilewise.outer_of(Mask(reach.where), self.dimensions)
 
     def narrowed(self, reach: Reach, mask: Mask, *, truth: bool) -> Reach:
-        """Return those of *reach* for which *mask* is true, or false."""
+        """Return the part of *reach* for which *mask* equals *truth*."""
         if mask.hidden:
             return replace(reach, factor=Amount(0, reach.factor.high))
         if not truth:
@@ -269,14 +267,11 @@ class Walk:
     # Values
 
     def value(self, value: Value) -> Made:
-        """Return what is known of a value; nothing of one that is not needed."""
-        found = self.env.get(value)
-        if found is None:
-            return Number()
-        return found
+        """Return what is known of a value, which is nothing where it is not needed."""
+        return self.env.get(value, Number())
 
     def mask(self, value: Made) -> Mask:
-        """Return a truth value."""
+        """Return a value as a mask."""
         if isinstance(value, Mask):
             return value
         (number,) = numbers_of(value)
@@ -285,7 +280,7 @@ class Walk:
         return tilewise.as_mask(number, number.shape, self.dimensions)
 
     def number(self, value: Value) -> Number:
-        """Return a whole number."""
+        """Return a value as a number."""
         found = self.value(value)
         if isinstance(found, Mask) and not found.hidden:
             return tilewise.as_number(found, found.shape, self.dimensions)
@@ -294,7 +289,7 @@ class Walk:
 
     # Operations
 
-    def operation(  # noqa: C901 - a line for each kind
+    def operation(  # noqa: C901 - a case for each kind
         self, operation: Operation, reach: Reach, depth: int
     ) -> None:
         """Walk one operation."""
@@ -328,7 +323,7 @@ class Walk:
     def ticket(
         self, operation: Operation, operands: Sequence[Made], reach: Reach, depth: int
     ) -> Made | None:
-        """Return what an addition to a counter of all programs gives back, and note that."""
+        """Return what an addition to a shared counter returns, and record the assumption."""
         is_atomic = operation.name == "tt.atomic_rmw"
         if not is_atomic or self.follows_turns or (not depth and reach.where):
             return None
@@ -339,12 +334,12 @@ class Walk:
         return found
 
     def assume(self, root: Root, words: str) -> None:
-        """Note what is assumed of a value that may steer anything."""
+        """Record the assumption about a value that may affect anything."""
         place, steers = root.place or UNKNOWN_PLACE, "address, mask, loop or branch"
         self.unknowns.setdefault(root, Unknown(place, root.name, steers, words))
 
     def call(self, operation: Operation, reach: Reach, depth: int) -> None:
-        """Walk the function that is called."""
+        """Walk a call of a function."""
         results: list[Made] = []
         if operation.regions:
             body = operation.regions[0]
@@ -362,7 +357,7 @@ class Walk:
                 )
 
     def branch(self, operation: Operation, reach: Reach, depth: int) -> None:
-        """Walk an if."""
+        """Walk an `if`."""
         condition = self.mask(self.value(operation.operands[0]))
         ways = self.ways(operation, reach)
         made: list[list[Made]] = []
@@ -378,7 +373,7 @@ class Walk:
                     self.env[result] = self.evaluator.chosen(condition, there[0], there[1], result)
 
     def ways(self, operation: Operation, reach: Reach) -> list[Reach]:
-        """Return who takes a branch and who does not, and note how many do."""
+        """Return the reaches that take and do not take a branch, and record their counts."""
         condition = self.mask(self.value(operation.operands[0]))
         ways = [self.narrowed(reach, condition, truth=truth) for truth in (True, False)]
         if condition.hidden:
@@ -389,7 +384,7 @@ class Walk:
         return ways
 
     def note(self, hidden: Iterable[tiles.Hidden], steers: str, assumed: str | None = None) -> None:
-        """Note the unknown values that steer an address, a mask, a loop or a branch."""
+        """Record the unknown values that an address, a mask, a loop or a branch depends on."""
         if not self.recording:
             return
         roots = {root for one in hidden for root in one.source.roots}
@@ -416,7 +411,7 @@ class Walk:
         self.touch(operation, Touch(pointer.tensor, item, reads, writes, *where))
 
     def uncounted(self, operation: Operation, reach: Reach) -> None:
-        """Note what nobody knows: it may touch anything in the tensors that it is given."""
+        """Record an unknown operation, which may touch anything in the tensors that it is given."""
         if not self.recording:
             return
         self.not_counted[operation.name] = self.not_counted.get(operation.name, 0) + 1
@@ -466,7 +461,7 @@ class Walk:
         )
 
     def addresses(self, operation: Operation) -> tuple[Pointer, Mask, int, tuple[int, ...]]:
-        """Return the addresses of an access, which are active, bytes of an element, its tile."""
+        """Return the addresses of an access, its mask, an element's bytes and the tile's shape."""
         first, *others = operation.operands
         base = self.value(first)
         kind = first.type
@@ -479,7 +474,7 @@ class Walk:
             if kind.element == "desc":
                 offsets = [self.number(one) for one in others[:count_]]
                 checked: Sequence[int] = range(count_)
-                if len(others[0].type.shape) == 1:  # of a gather or a scatter
+                if len(others[0].type.shape) == 1:  # a gather or a scatter
                     shape = (*others[0].type.shape, *shape[1:])
                     offsets[0] = _of_rows(offsets[0], shape[0])
             else:
@@ -500,16 +495,17 @@ class Walk:
 
 
 def _of_rows(numbers: Number, count_: int) -> Number:
-    """Return what has to be added to the number of each row of a block to get one of *numbers*."""
+    """Return *numbers* minus the number of each row of a block."""
     column = tilewise.reshaped(numbers, (count_, 1), lambda table: table[..., None], frozenset)
     own = tiles.of_table(-np.arange(count_).reshape(1, -1, 1), None, (count_, 1))
     return tiles.add(column, own, (count_, 1))  # type: ignore[arg-type] # a number stays one
 
 
-def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
-    """Return footprints of which some are of one of several tensors.
+def _with_overlaps(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
+    """Return the footprints, without lower limits where one may touch bytes of another.
 
-    What those touch at the least is not known where a part is touched by itself too.
+    This is so for accesses to one of several tensors where one of these is accessed by itself as
+    well.
     """
     names = {one.tensor for one in found if one.tensor is not None}
 
@@ -517,19 +513,15 @@ def _apart(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
         own = (one.tensor or "").split(EITHER)
         if len(own) == 1 or not names & {*own}:
             return one
-        read, written, read_whole, written_whole = (
-            Amount(0, amount.high)
-            for amount in (one.read, one.written, one.read_whole, one.written_whole)
-        )
-        return replace(
-            one, read=read, written=written, read_whole=read_whole, written_whole=written_whole
-        )
+        kinds = ("read", "written", "read_whole", "written_whole")
+        amounts: dict[str, Any] = {name: Amount(0, getattr(one, name).high) for name in kinds}
+        return replace(one, **amounts)
 
     return tuple(map(open_below, found))
 
 
 def _forward(region: Region) -> list[Blocks]:
-    """Return the blocks of a region, each behind all that branch to it."""
+    """Return the blocks of a region in an order in which branches only go forward."""
     blocks = {one.name: one for one in region.blocks}
     before: dict[str, list[str]] = {name: [] for name in blocks}
     for name, block in blocks.items():
@@ -542,7 +534,6 @@ def _forward(region: Region) -> list[Blocks]:
 
 
 def _depth(region: Region) -> int:
-    """Return how deep loops nest."""
     return max(
         (
             (one.name in {"scf.for", "scf.while"}) + max(map(_depth, one.regions), default=0)
@@ -555,5 +546,5 @@ def _depth(region: Region) -> int:
 
 
 UNCOUNTED = ("tt.elementwise_inline_asm", "tt.experimental_", "ttng.", "ttg.")
-"""What does something that is not counted, whatever it is given, by how its name begins."""
+"""The prefixes of operations that are not counted, whatever their operands are."""
 CONTROL = frozenset({"scf.for", "scf.while", "scf.if", "tt.call"})

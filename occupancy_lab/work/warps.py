@@ -1,9 +1,9 @@
 """Follows the warps of some programs through a kernel's machine code, all at once.
 
-Every value is an array over programs and threads, (programs or 1, threads or 1). Threads that are
-at different instructions are followed one group after the other, those furthest behind first; at a
+Every value is an array over programs and threads, (programs or 1, threads or 1). Threads at
+different instructions are followed one group after the other, those furthest behind first. At a
 BSYNC they wait for each other, as on the GPU (CUDA C++ Programming Guide, Independent Thread
-Scheduling). What is in memory is not known, and a condition that hangs on it is assumed.
+Scheduling). The contents of memory are not known, and conditions that depend on them are assumed.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from occupancy_lab.work.operations import (
     PREDICATES,
     SHARED,
     SHARED_ACCESSES,
+    WARP,
     Constant,
 )
 from occupancy_lab.work.registers import Registers
@@ -40,44 +41,40 @@ if TYPE_CHECKING:
     Copied: TypeAlias = tuple[Any, Any]
 
 
-WARP = 32
 PAIR = 2
-"""Registers of an address, where no uniform ones are added to one in global memory."""
+"""Registers of an address without the uniform registers that may be added."""
 OF_CTA = (1 << 24) - 1
-"""The bits of an address in shared memory that say where in its CTA's: above them is which CTA."""
+"""The bits of a shared-memory address within a CTA's window; higher bits select the CTA."""
 MOST_SECONDS = 10.0
-"""Of the processor's time; recorded launches take three at the most."""
+"""The limit of processor time; recorded launches take three seconds at the most."""
 MOST_NUMBERS = 1 << 20
-"""Numbers of an array: programs times threads."""
-
-
+"""The most elements of an array: programs times threads."""
 ALIKE: Any = np.full((1, 1), 1 << 14, np.uint32)
-"""A number of memory that moves addresses by whole cache lines, and rows to lines of their own."""
-
-
+"""Stands for an unknown value from memory: it moves addresses by whole cache lines, and rows to
+lines of their own."""
 CARRY = frozenset({"iadd3", "lea"})
-"""What makes predicates that the higher half of a 64-bit sum takes."""
+"""Instructions whose predicates are carries into the upper half of a 64-bit sum."""
 
 
 class TooWideError(Exception):
-    """So many programs are followed that an array has more than MOST_NUMBERS numbers."""
+    """So many programs are followed that an array has more than MOST_NUMBERS elements."""
 
 
 @dataclass(slots=True)
 class Followed:
-    """What warps of the programs did, each an array over programs, or one number for all."""
+    """What the programs' warps did: each value is an array over programs, or one number for all."""
 
     executions: dict[int, Any]
-    """Warps that executed a block, by its first instruction."""
+    """Executions of each block by warps, by the block's first instruction."""
     entered: dict[int, Any]
-    """Warps that came to a loop from outside, by the loop's first instruction."""
+    """How often warps entered each loop from outside, by the loop's first instruction."""
     unknown: dict[int, int] = field(default_factory=dict)
     """How often the condition of an instruction was not known, by its number."""
     is_whole: bool = True
     """Whether all warps were followed to their end."""
 
     def of_all(self, standing: Any) -> Followed:
-        """Return the same of more programs; *standing* has for each the place of one like it."""
+        """Return the result for all programs; *standing* has each one's representative."""
 
         def spread(counts: Mapping[int, Any]) -> dict[int, Any]:
             return {at: one[standing] if np.size(one) > 1 else one for at, one in counts.items()}
@@ -87,19 +84,19 @@ class Followed:
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """Who is told of accesses to memory as they are followed.
+    """Callbacks for the accesses to memory that followed warps make.
 
-    Each gets the instruction, its addresses (None where they are not known), the threads that ask,
-    and for how many such accesses it stands.
+    Each is called with the instruction, its addresses (None where they are not known), the
+    accessing threads, and the number of such accesses that this one stands for.
     """
 
     of_global: Callable[..., None]
-    """With `is_known` false, its addresses are those of `Warps.alike`; *part* is the part of a
-    sector by which it moves on to the next access for which it stands, if by less than one."""
+    """Also takes `is_known`, false for addresses made from ALIKE, and *part*, the part of a sector
+    by which the address moves between the accesses that this one stands for, if less than one."""
     of_shared: Callable[[Step, Any, Any, int, Any, Copied | None], bool] | None = None
-    """Besides the threads that execute it, whatever its guard; and of a copy to shared memory the
-    addresses that it reads, and for which threads it does: for the others it writes zeros. Returns
-    whether it need not be told of that instruction again."""
+    """Also takes the threads that execute the instruction, whatever its guard. For a copy to shared
+    memory it takes the source addresses and the threads that copy; the others write zeros. Returns
+    whether further calls for this instruction are unnecessary."""
 
 
 class Warps:
@@ -114,9 +111,9 @@ class Warps:
         *,
         assume: bool | None = True,
     ) -> None:
-        """Take *code*, of which what is *chosen* is computed.
+        """Take *code*, of which the slice *chosen* is computed.
 
-        *assume* is what a condition is that is not known; with None threads go both ways of a jump.
+        *assume* is the value of unknown conditions; with None threads go both ways at a branch.
         """
         self.code: Any = code
         self.launched = launched
@@ -128,20 +125,23 @@ class Warps:
         self.followed = Followed(zeros, dict.fromkeys(self.loops, 0))
         self.registers = Registers(code.slots)
         self.mask = np.ones((1, 1), bool)
-        """The threads that are followed."""
+        """The threads that are being followed."""
         self._are_all = True
         self.alike: dict[int, Any] = {}
-        """The threads of which a register is made of a number of memory that is not known and all
-        threads of a warp share: with ALIKE in its place. It moves the addresses of these threads
-        alike, so that they ask for as many sectors wherever it is; what a condition makes of it is
+        """The threads whose register derives from an unknown value from memory that all threads of
+        a warp share; ALIKE stands for it. It moves the addresses of these threads together, so that
+        they request the same number of sectors wherever it is. A condition that is made from it is
         not known."""
         self._shared: SharedMemory | None = None
         self._skipping = Skipping(code.working_loops, chosen.live)
         self._constants: dict[Constant, int] = {}
         self._settled: set[int] = set()
-        """Accesses to shared memory of which enough was told."""
+        """Accesses to shared memory that need no further callbacks."""
         self._steps = {
-            start: [self._step(number, beside=number in chosen.beside) for number in numbers]
+            start: [
+                self._step(number, only_for_shared=number in chosen.only_for_shared)
+                for number in numbers
+            ]
             for start, numbers in chosen.needed.items()
         }
 
@@ -160,14 +160,16 @@ class Warps:
             if start not in syncs:
                 self._count(start, self.mask)
             for step in self._steps[start]:
-                if not step.beside or step.number not in self._settled:
+                if not step.only_for_shared or step.number not in self._settled:
                     self._compute(step)
             for target, mask in self._leave(blocks[start]):
                 if target not in blocks:
-                    message = "A kernel jumps to where none of its instructions begins."
+                    message = (
+                        "The kernel jumps to an address at which none of its instructions begins."
+                    )
                     raise BinaryError(message)
                 pending[target] = pending[target] | mask if target in pending else mask
-                if target in syncs:  # threads that come later execute it again
+                if target in syncs:  # threads that arrive later execute it again
                     self._count(target, mask)
                 if target in self.loops and start not in self.loops[target]:
                     followed.entered[target] = followed.entered[target] + self.warps_of(mask)
@@ -177,23 +179,22 @@ class Warps:
         return followed
 
     def _count(self, start: int, mask: Any) -> None:
-        """Count a block for the warps of which a thread is in *mask*."""
         warps = self.warps_of(mask) * self._skipping.repeat
         self.followed.executions[start] = self.followed.executions[start] + warps
 
     def warps_of(self, mask: Any) -> Any:
-        """Return the warps of which a thread is in *mask*, of each program or the same of all."""
+        """Return the warps with a thread in *mask*, for each program or once for all."""
         if mask.shape[1] == 1:
             return mask[:, 0] * (self.launched.threads // self.code.lanes)
         return by_warp(mask, self.code.lanes).any(axis=2).sum(axis=1)
 
     def _leave(self, block: Block) -> list[tuple[int, Any]]:
-        """Return where the threads go from a block, with which of them."""
+        """Return the successors of a block with the threads that go to each."""
         jump, mask = block.jump, self.mask
         if jump is None:
             return [(block.stop, mask)]
         if jump.target == block.start and not jump.conditions:
-            return []  # behind the call of an assertion that failed, which ends the launch
+            return []  # behind the call of a failed assertion, which ends the launch
         ways = []
         taken = mask
         if jump.conditions:
@@ -212,7 +213,7 @@ class Warps:
             return [*ways, (jump.target or 0, taken)]
         address = self.registers.read(jump.register, taken)
         if address is None:
-            message = "A kernel jumps to an address that is not known."
+            message = "The kernel jumps to an address that is not known."
             raise BinaryError(message)
         targets = (address.astype(np.int32) + np.int32(jump.offset)) // BYTES
         return [
@@ -225,9 +226,9 @@ class Warps:
         ]
 
     def _holds(self, number: int, jump: Jump) -> Any:
-        """Return whether all conditions of the jump that is instruction *number* hold.
+        """Return whether all conditions of *jump*, which is instruction *number*, hold.
 
-        None is that one is not known, and both ways are gone.
+        None means that a condition is not known and that threads go both ways.
         """
         holds: Any = True
         for predicate, negated in jump.conditions:
@@ -243,10 +244,10 @@ class Warps:
         return holds
 
     def _assumed(self, number: int, jump: Jump) -> Any:
-        """Return whether a jump is taken whose condition is not known; None is both.
+        """Return whether a jump with an unknown condition is taken; None means both ways.
 
-        Loops are left as soon as they can be, once they are entered; no subroutine of the compiler
-        is called, and threads end early where conditions are taken as false.
+        Loops are left as soon as possible after they are entered. Subroutines of the compiler are
+        not called. Threads exit early where conditions are assumed to be false.
         """
         if jump.opcode in {CALL, EXIT, TRAP}:
             ends = jump.opcode == EXIT and not self.both and not self.assume
@@ -263,16 +264,14 @@ class Warps:
         return None if usual is None else np.full((1, 1), usual)
 
     def _predicate(self, predicate: int, mask: Any) -> Any:
-        """Return the value of a predicate, as `Registers.read` does; None where it is `alike`."""
+        """Return a predicate as `Registers.read` does; None where it derives from ALIKE."""
         is_alike = self._is_alike((predicate,), mask)
         return None if is_alike else self.registers.read(predicate, mask)
 
     def _note(self, number: int) -> None:
-        """Note that the condition of an instruction is not known."""
         self.followed.unknown[number] = self.followed.unknown.get(number, 0) + 1
 
     def _compute(self, step: Step) -> None:
-        """Compute an instruction, where its guard holds."""
         registers = self.registers
         mask, unknown = self._guarded(step)
         sources = [registers.values[one] for one in step.sources]
@@ -280,7 +279,7 @@ class Warps:
             lanes = registers.unknown_of(step.sources, mask)
             if lanes is not None:
                 unknown = lanes if unknown is None else unknown | lanes
-        if self._skipping.notes and not step.beside:
+        if self._skipping.notes and not step.only_for_shared:
             self._skipping.note(step, [*sources, unknown] if step.shared else sources)
         values: Sequence[Any]
         is_alike = self._is_alike(step.sources, mask)
@@ -302,7 +301,6 @@ class Warps:
                 self._write(result, value, unknown, where, is_alike=is_alike)
 
     def _write(self, place: int, value: Any, unknown: Any, where: Any, *, is_alike: bool) -> None:
-        """Write a result, as `Registers.write` does, and note whether it *is_alike*."""
         if value is not None and value.size > MOST_NUMBERS:
             raise TooWideError
         self.registers.write(place, value, unknown, where)
@@ -317,14 +315,14 @@ class Warps:
             self.alike[place] = lanes
 
     def _is_alike(self, places: Sequence[int], mask: Any) -> bool:
-        """Tell whether one of some registers is `alike` for a thread of *mask*."""
+        """Tell whether any of the registers derives from ALIKE for a thread of *mask*."""
         if not self.alike:
             return False
         found = [self.alike[place] for place in places if place in self.alike]
         return any(bool((lanes & mask).any()) for lanes in found)
 
     def _guarded(self, step: Step) -> tuple[Any, Any]:
-        """Return the threads whose guard holds, and for which its results are not known then."""
+        """Return the threads whose guard holds, and those whose results are therefore not known."""
         if step.guard is None:
             return self.mask, None
         guard = self._predicate(step.guard, self.mask)
@@ -337,10 +335,10 @@ class Warps:
     def _memory(
         self, step: Step, sources: Sequence[Any], mask: Any, unknown: Any
     ) -> tuple[Sequence[Any], Any, bool]:
-        """Access memory by the threads of *mask*, with sources not known of those of *unknown*.
+        """Access memory with the threads of *mask*, of which *unknown* have unknown sources.
 
-        Returns what is loaded, by register, of which threads it is not known, and whether it is
-        `alike`.
+        Returns the loaded values by register, the threads for which they are not known, and whether
+        they derive from ALIKE.
         """
         opcode = step.word & 0x1FF
         is_unknown = unknown is not None and bool((unknown & mask).any())
@@ -351,7 +349,7 @@ class Warps:
         if opcode in SHARED_ACCESSES:
             self._tell(step, address, mask, None)
         nothing = [None] * len(step.results), None, False
-        if step.beside:
+        if step.only_for_shared:
             return nothing
         if self._shared is None:
             programs = max(len(one) for one in self.launched.places)
@@ -384,7 +382,7 @@ class Warps:
             self._settled.add(step.number)
 
     def _shared_address(self, step: Step, sources: Sequence[Any], mask: Any) -> Any:
-        """Return where in shared memory the threads of *mask* ask; None where it is not known."""
+        """Return the shared-memory addresses of the threads of *mask*; None where not known."""
         if len(sources) < PAIR or any(source is None for source in sources[:PAIR]):
             return None
         places = self.code.decoder.shared_address(step.word)
@@ -395,7 +393,7 @@ class Warps:
         return address & OF_CTA
 
     def _copying(self, step: Step, mask: Any) -> Any:
-        """Return the threads of *mask* whose LDGSTS copies something."""
+        """Return the threads of *mask* whose LDGSTS copies anything."""
         also = self._predicate(PREDICATES + (step.word >> 87 & 7), mask)
         if also is None:
             self._note(step.number)
@@ -407,7 +405,7 @@ class Warps:
     def _access(
         self, step: Step, sources: Sequence[Any], mask: Any
     ) -> tuple[Sequence[Any], Any, bool]:
-        """Tell of an access to global memory, and return what `_memory` does."""
+        """Record an access to global memory, and return what `_memory` does."""
         filling, place = mask, None
         if step.word & 0x1FF == operations.LDGSTS:
             place = self._shared_address(step, sources[-PAIR:], mask)
@@ -435,7 +433,7 @@ class Warps:
         return self._loaded(step, address, is_known=is_known)
 
     def _taken(self, step: Step, address: Any, mask: Any) -> Sequence[Any]:
-        """Return what an addition to a counter at *address* gives back, by register."""
+        """Return what an addition to the counter at *address* returns, by register."""
         tickets, added = self.launched.tickets, step.word >> 32 & 255
         value = None if self._is_alike((added,), mask) else self.registers.read(added, mask)
         taken = None
@@ -446,7 +444,7 @@ class Warps:
     def _loaded(
         self, step: Step, address: Any, *, is_known: bool
     ) -> tuple[Sequence[Any], Any, bool]:
-        """Return what is loaded from *address*, as `_memory` does."""
+        """Return what a load from *address* gives, as `_memory` does."""
         count = len(step.results)
         size, signed = operations.access_bytes(step.word), operations.is_signed(step.word)
         if is_known:
@@ -458,7 +456,7 @@ class Warps:
         return [ALIKE if is_alike else None] * count, None, is_alike
 
     def _place(self, source: int | Constant) -> int:
-        """Return the place of a source among the registers, behind which constants are."""
+        """Return the index of a source in `registers.values`, to which constants are appended."""
         if isinstance(source, int):
             return source
         if source not in self._constants:
@@ -469,7 +467,7 @@ class Warps:
             self.registers.values.append(value)
         return self._constants[source]
 
-    def _step(self, number: int, *, beside: bool) -> Step:
+    def _step(self, number: int, *, only_for_shared: bool) -> Step:
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
         guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)
@@ -503,12 +501,12 @@ class Warps:
             bool(word >> 15 & 1),
             name="" if form is None else form.compute,
             shared=compute is None and opcode not in ACCESSES,
-            beside=beside,
+            only_for_shared=only_for_shared,
         )
 
 
 def _turns(most: int) -> Iterator[int]:
-    """Yield *most* numbers, fewer where that takes longer than MOST_SECONDS."""
+    """Yield *most* numbers, or fewer where that takes longer than MOST_SECONDS."""
     deadline = time.process_time() + MOST_SECONDS
     for number in range(most):
         yield number
@@ -517,5 +515,5 @@ def _turns(most: int) -> Iterator[int]:
 
 
 def by_warp(values: Any, lanes: int = WARP) -> Any:
-    """Return an array whose last axis is threads with axes of warps and lanes in its place."""
+    """Return an array with its last axis, threads, split into warps and lanes."""
     return values.reshape(*values.shape[:-1], -1, lanes)

@@ -1,7 +1,7 @@
 """Follows the waves of some programs through the assembly of a kernel for an AMD GPU.
 
-As `warps` does for NVIDIA's: every value is an array over programs and threads. A wave has one
-place in the code; of its lanes those act that exec names, a mask that the code itself sets.
+As in `warps`, every value is an array over programs and threads. A wave is at one instruction, and
+its active lanes are those in exec, a mask that the code itself sets.
 """
 
 from __future__ import annotations
@@ -47,19 +47,19 @@ if TYPE_CHECKING:
 
     Values: TypeAlias = "Sequence[Any]"
     Made: TypeAlias = "tuple[Sequence[int | Constant], Sequence[int], Callable[[Values], Values]]"
-    """What an instruction reads, writes, and makes of the one for the other."""
+    """The sources of an instruction, its results, and the function from one to the other."""
 
 HALF_BITS = 16
 FIXED: Mapping[str, tuple[int, ...]] = MappingProxyType({"e": (EXEC, EXEC + 1), "c": (SCC,)})
-"""The registers of the letters of a Form that are no operands."""
+"""The registers of the letters of a Form that are not operands."""
 SIGNED = 1 << 73
-"""As `skipping` reads the word of a comparison."""
+"""The bit of a comparison's word that `skipping` reads."""
 SELECTED = re.compile(r"(\w+)_sel:(\w+)")
-"""The parts of registers that an SDWA instruction names."""
+"""The parts of registers that an SDWA instruction selects."""
 ABSORBED = {"and": False, "or": True}
-"""What the other operand has to be for a mask to be known whose one operand is not."""
+"""The value of one mask that determines the result even where the other mask is not known."""
 EVERY_LANE = ("v_readfirstlane", "v_readlane", "v_cmp_")
-"""Vector instructions whose result is of the wave, whatever exec is."""
+"""Vector instructions with one result per wave, whatever exec is."""
 
 
 class Waves(Warps):
@@ -68,8 +68,8 @@ class Waves(Warps):
     def begin(self, users: int, axes: Sequence[int]) -> None:
         """Set the registers with which programs begin (LLVM's "User Guide for AMDGPU Backend").
 
-        Behind as many scalar ones as the runtime sets (*users*) are the program's numbers along
-        those *axes* of the grid that are not 0.
+        The runtime sets the first *users* scalar registers. Behind them are the program's indices
+        along those *axes* of the grid that are not 0.
         """
         values = self.registers.values
         values[EXEC] = values[EXEC + 1] = np.ones((1, 1), bool)
@@ -80,7 +80,7 @@ class Waves(Warps):
                 users += 1
 
     def _whole(self, value: Any) -> Any:
-        """Return an array as one over programs, waves and lanes."""
+        """Return an array over programs, waves and lanes."""
         return by_warp(np.broadcast_to(value, (len(value), self.launched.threads)), LANES)
 
     def _lane(self) -> Any:
@@ -93,7 +93,7 @@ class Waves(Warps):
         return np.repeat(self._whole(mask).any(axis=2), LANES, axis=1)
 
     def _mask_of(self, values: Values) -> Any:
-        """Return a mask of lanes from the two words that it is in."""
+        """Return the lane mask in a pair of words."""
         low, high = values
         if low.dtype == high.dtype == bool:
             return low
@@ -121,7 +121,7 @@ class Waves(Warps):
         return low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(WORD_BITS)
 
     def _compute(self, step: Step) -> None:
-        """Compute an instruction for the lanes of exec, a scalar one once a wave."""
+        """Compute an instruction, for the lanes of exec or, if scalar, once per wave."""
         name = step.name.removeprefix(SAVE)
         if name not in LOGIC:
             super()._compute(step)
@@ -140,9 +140,9 @@ class Waves(Warps):
             registers.write(place, value, None, where)
 
     def _logical(self, name: str, sides: Sequence[Any], width: int) -> tuple[list[Any], Any]:
-        """Return the words of a logical operation of two masks or words, and whether any is not 0.
+        """Return the words of a logical operation, and whether any of them is not 0.
 
-        None is what is not known; a mask is known whose one operand decides alone.
+        None stands for unknown words. A result is also known where one mask alone determines it.
         """
         known = [one for one in sides if one is not None]
         if len(known) < len(sides):
@@ -162,13 +162,13 @@ class Waves(Warps):
             nonzero = nonzero | (one != 0)
         return words, nonzero
 
-    def _step(self, number: int, *, beside: bool) -> Step:
+    def _step(self, number: int, *, only_for_shared: bool) -> Step:  # noqa: ARG002 - never so
         one = self.code.instructions[number]
         guard = EXEC if one.is_vector and not one.name.startswith(EVERY_LANE) else None
         if number in self.code.accesses:
             sources = tuple(self._place(source) for source in self._address_sources(one))
             results = one.writes if "_load_" in one.name else ()
-            return Step(number, 0, None, sources, results, guard, negated=False, beside=beside)
+            return Step(number, 0, None, sources, results, guard, negated=False)
         form = FORMS.get(one.name.removesuffix("_sdwa"))
         made = self._special(one) if form is None else self._formed(one, form)
         if made is None:
@@ -185,7 +185,7 @@ class Waves(Warps):
         return Step(number, word, compute, sources, tuple(written), guard, negated=False, name=name)
 
     def _operand(self, text: str, letter: str, one: Instruction) -> list[int | Constant] | None:
-        """Return the sources that an operand is, as `Form.reads` has it; None for not known."""
+        """Return the sources of an operand of kind *letter* (`Form.reads`); None if unknown."""
         width = 2 if letter in "qm" or (letter == "x" and one.name.endswith("64")) else 1
         registers = registers_of(text)
         if registers:
@@ -197,7 +197,7 @@ class Waves(Warps):
         return [Constant(number >> WORD_BITS * place & WORD) for place in range(width)]
 
     def _formed(self, one: Instruction, form: Form) -> Made | None:
-        """Return what an instruction of a form reads, writes and makes of it."""
+        """Return the sources, the results and the function of an instruction with a Form."""
         operands, parts = _parts(one)
         if operands is None:
             return None
@@ -231,7 +231,7 @@ class Waves(Warps):
     def _groups(
         self, one: Instruction, form: Form, operands: list[str]
     ) -> list[tuple[str, Sequence[int | Constant]]] | None:
-        """Return the sources of each letter of what a form reads; None where one is not known."""
+        """Return the sources of each letter in a form's `reads`; None where any is not known."""
         groups: list[tuple[str, Sequence[int | Constant]]] = []
         for letter in form.reads:
             found: Sequence[int | Constant] | None = FIXED.get(letter)
@@ -265,14 +265,14 @@ class Waves(Warps):
         return given
 
     def _special(self, one: Instruction) -> Made | None:
-        """Return the same of an instruction that is no arithmetic; None where it is not known."""
+        """Return the same for other instructions; None where it is not known."""
         for prefix, maker in SPECIAL.items():
             if one.name.startswith(prefix):
                 return maker(self, one)
         return None
 
     def _scalar_load(self, one: Instruction) -> Made | None:
-        """s_load: the kernel's arguments, from address 0 on, or what is in a tensor."""
+        """s_load: loads the kernel's arguments, from address 0 on, or from a tensor."""
         places, base = registers_of(one.operands[0]), registers_of(one.operands[1])
         found = re.fullmatch(r"(s\d+|m0)?(?: ?offset:)?(-?\w+)?", ", ".join(one.operands[2:]))
         offset = None if found is None else number_of(found[2] or "0", one.name)
@@ -292,7 +292,7 @@ class Waves(Warps):
         return (*base, *register), places, compute
 
     def _first_lane(self, one: Instruction) -> Made | None:
-        """v_readfirstlane: the value of a wave's first lane in exec."""
+        """v_readfirstlane: the value of a wave's first active lane."""
 
         def compute(values: Values) -> Values:
             value, chosen = values[0], values[1] & self.mask
@@ -310,7 +310,7 @@ class Waves(Warps):
         return ((*sources, EXEC), registers_of(one.operands[0]), compute) if sources else None
 
     def _read_lane(self, one: Instruction) -> Made | None:
-        """v_readlane: the value of the lane of that number."""
+        """v_readlane: the value of a given lane."""
         lane = number_of(one.operands[2], one.name)
         if lane is None:
             return None
@@ -324,7 +324,7 @@ class Waves(Warps):
         return registers_of(one.operands[1]), registers_of(one.operands[0]), compute
 
     def _write_lane(self, one: Instruction) -> Made | None:
-        """v_writelane: a word for the lane of that number; the others keep what they have."""
+        """v_writelane: sets the value of a given lane."""
         lane = number_of(one.operands[2], one.name)
         source = self._operand(one.operands[1], "w", one)
         place = registers_of(one.operands[0])
@@ -338,12 +338,12 @@ class Waves(Warps):
         return (word, *place), place, compute
 
     def _condition(self, one: Instruction) -> Made | None:
-        """s_cbranch by vcc or exec: whether it has any lane."""
+        """s_cbranch on vcc or exec: whether any lane is set."""
         start = EXEC if "exec" in one.name else VCC
         return (start, start + 1), (ANY,), lambda values: [self._any(self._mask_of(values))]
 
     def _lane_number(self, one: Instruction) -> Made | None:
-        """v_mbcnt of all lanes: how many are before this one, of either half of them."""
+        """v_mbcnt of all lanes: the number of lower lanes in either half."""
         added = self._operand(one.operands[2], "w", one)
         if added is None or one.operands[1] != "-1":
             return None
@@ -362,7 +362,7 @@ class Waves(Warps):
         return (registers, places, list) if "_store" in one.name else (places, registers, list)
 
     def _address_sources(self, one: Instruction) -> list[int | Constant]:
-        """Return what the address of an access is made of; NOT_KNOWN among them where it is not."""
+        """Return the sources of an access's address, with NOT_KNOWN for unknown ones."""
         address = address_of(one)
         found: list[int | Constant] = []
         for text in (address.lane, address.base, address.scalar):
@@ -376,7 +376,7 @@ class Waves(Warps):
     def _memory(
         self, step: Step, sources: Sequence[Any], mask: Any, unknown: Any
     ) -> tuple[Sequence[Any], Any, bool]:
-        """Tell of an access to global memory, and return what it loads."""
+        """Record an access to global memory, and return what it loads."""
         one = self.code.instructions[step.number]
         address = None
         is_unknown = unknown is not None and bool((unknown & mask).any())
@@ -392,9 +392,9 @@ class Waves(Warps):
         return loaded, None, False
 
     def _address(self, one: Instruction, sources: Sequence[Any], mask: Any) -> tuple[Any, Any]:
-        """Return the addresses of an access, and which lanes of *mask* ask for something.
+        """Return the addresses of an access, and the lanes of *mask* that access anything.
 
-        Of a buffer those lanes do not whose address is behind its end.
+        Lanes whose address is beyond the end of a buffer do not.
         """
         form = address_of(one)
         left = [self._word(value, 0).astype(np.int64) for value in sources]
@@ -414,9 +414,9 @@ class Waves(Warps):
 
 
 def _parts(one: Instruction) -> tuple[list[str] | None, list[tuple[str, bool]]]:
-    """Return the operands of an instruction, and which parts of its sources an SDWA one takes.
+    """Return an instruction's operands, and the parts of its sources that SDWA selects.
 
-    No operands where it does what is not known: moves between lanes (DPP), limits and negations.
+    No operands are returned for moves between lanes (DPP), clamps and negations.
     """
     operands, parts = list(one.operands), []
     if one.name.endswith("_sdwa"):
@@ -438,7 +438,7 @@ def _parts(one: Instruction) -> tuple[list[str] | None, list[tuple[str, bool]]]:
 
 
 def _words(value: Any, size: int) -> list[Any]:
-    """Return a number as so many words; a mask of lanes as all of it in each."""
+    """Return a number as *size* words; for a lane mask each word is the whole mask."""
     if value.dtype == np.uint64:
         return [value.astype(np.uint32), (value >> np.uint64(WORD_BITS)).astype(np.uint32)]
     return [value] * size
@@ -457,4 +457,4 @@ SPECIAL: Mapping[str, Callable[[Waves, Instruction], Made | None]] = {
         Waves._spilled,  # noqa: SLF001
     ),
 }
-"""By the beginnings of names, what is no arithmetic."""
+"""The makers of instructions that are no arithmetic, by the prefix of the name."""

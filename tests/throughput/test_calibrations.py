@@ -1,4 +1,4 @@
-"""Calibrations: they survive their files, and whatever else lies there is passed over."""
+"""Calibrations survive being written and read, and other files are skipped."""
 
 import dataclasses
 import json
@@ -29,7 +29,7 @@ H200 = find_gpu("h200")
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A store without a calibration, until the test keeps one."""
+    """Return an empty store."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     calibrations._calibrations.cache_clear()
     yield tmp_path / "store"
@@ -40,7 +40,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_calibration_survives_its_file(
     tmp_path_factory: pytest.TempPathFactory, units: dict[str, float]
 ) -> None:
-    """A calibration read back from its file is the same, and its directory is made."""
+    """A calibration that is written to a new directory is read back equal."""
     path = tmp_path_factory.mktemp("some") / "new" / "h200.json"
     made = dataclasses.replace(CALIBRATION, units=units)
     made.write(path)
@@ -49,7 +49,7 @@ def test_calibration_survives_its_file(
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"units": {}}', "no JSON"])
 def test_other_text_is_no_calibration(text: str) -> None:
-    """Whatever `write` did not make is refused."""
+    """Text that `write` did not write is refused."""
     with pytest.raises(ValueError, match=r"."):
         Calibration.read(text)
 
@@ -58,7 +58,7 @@ def test_other_text_is_no_calibration(text: str) -> None:
 def test_calibration_of_an_earlier_version_is_read(
     tmp_path: Path, units: dict[str, float] | None
 ) -> None:
-    """One with constants is read without them, and one without units has none."""
+    """Constants of earlier versions are ignored, and units may be missing."""
     path, values = tmp_path / "h200.json", dataclasses.asdict(MEASURED)
     del values["units"]
     values |= {"constants": {"launch_us": 2.5}} | ({} if units is None else {"units": units})
@@ -68,7 +68,7 @@ def test_calibration_of_an_earlier_version_is_read(
 
 @pytest.mark.parametrize("value", ["2.5", True, None, -1.0, 0, float("nan"), float("inf")], ids=str)
 def test_units_that_cannot_be_are_refused(value: object) -> None:
-    """What is no number above 0, or has no end, is refused."""
+    """Units that are not positive, finite numbers are refused."""
     values = dataclasses.asdict(MEASURED)
     values["units"]["launch_us"] = value
     with pytest.raises(ValueError, match="out of its range"):
@@ -79,7 +79,7 @@ def test_units_that_cannot_be_are_refused(value: object) -> None:
 def test_a_flipped_bit_is_never_another_calibration(
     tmp_path_factory: pytest.TempPathFactory, place: int
 ) -> None:
-    """Whatever bit of a kept calibration is another, it reads as the same or is refused."""
+    """A calibration with a flipped bit is read as equal or refused."""
     path = tmp_path_factory.getbasetemp() / "flipped.json"
     MEASURED.write(path)
     content = bytearray(path.read_bytes())
@@ -95,8 +95,8 @@ def test_a_flipped_bit_is_never_another_calibration(
 @pytest.mark.parametrize(
     "what", ["a pipe", "a device", "a folder", "too deep", "no text", "no end", "another kind"]
 )
-def test_what_is_no_calibration_is_passed_over(what: str) -> None:
-    """A pipe that nobody writes to, a device without end and the like leave the others."""
+def test_other_files_are_skipped(what: str) -> None:
+    """Pipes, devices, folders and damaged files do not hide other calibrations."""
     path = keep_calibration(dataclasses.replace(MEASURED, gpu="h100"))
     keep_calibration(MEASURED)
     path.unlink()
@@ -112,26 +112,12 @@ def test_what_is_no_calibration_is_passed_over(what: str) -> None:
     assert known_calibrations() == (MEASURED,)
 
 
-@pytest.mark.usefixtures("store")
-def test_nothing_known_gives_nothing() -> None:
-    """Where nobody calibrated, no unit of a GPU was measured."""
-    assert known_calibrations() == ()
-    assert measured_units(H200) == {}
-
-
-@pytest.mark.usefixtures("store")
-def test_calibration_holds_for_its_gpu_from_when_it_is_kept() -> None:
-    """A process that looked before has its units at once, and those of no other GPU."""
-    assert measured_units(H200) == {}
-    keep_calibration(MEASURED)
+def test_calibration_holds_for_its_gpu_from_when_it_is_kept(store: Path) -> None:
+    """A kept calibration is a file in the store, and applies at once, and only to its GPU."""
+    assert (known_calibrations(), measured_units(H200)) == ((), {})
+    path = keep_calibration(MEASURED)
+    assert path == calibration_path("h200") == store / "calibrations" / "h200.json"
     assert measured_units(H200) == UNITS
     assert measured_units(find_gpu("h100")) == {}
     keep_calibration(dataclasses.replace(MEASURED, units={"launch_us": 9.0}))
     assert measured_units(H200) == {"launch_us": 9.0}
-
-
-def test_path_is_in_the_store(store: Path) -> None:
-    """Each GPU's calibration has a file of its own in the store."""
-    paths = {calibration_path(key) for key in ("h100", "h200")}
-    assert len(paths) == 2
-    assert {path.parent.parent for path in paths} == {store}

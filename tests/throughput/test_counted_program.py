@@ -1,4 +1,4 @@
-"""A program without a replay of its binary: what its work follows from, and how near it is."""
+"""A program without a replay of its binary: what it needs, and its accuracy."""
 
 import dataclasses
 
@@ -21,7 +21,7 @@ def matmul() -> RecordedLaunch:
 
 
 def program(gpu: str, num_stages: int = 3) -> Program:
-    """Return a program of the product on a GPU."""
+    """Return the product's program on a GPU."""
     launch = matmul()
     found = counted_program(counts_of(launch), resources_of(launch), num_stages, find_gpu(gpu))
     assert found is not None
@@ -30,7 +30,7 @@ def program(gpu: str, num_stages: int = 3) -> Program:
 
 @pytest.mark.parametrize("gpu", GPUS)
 def test_every_gpu_with_tensor_rates_has_a_program(gpu: str) -> None:
-    """Each unit works for some cycles, and slower memory makes the program longer."""
+    """Each unit takes some cycles, and slower memory makes the program longer."""
     found = program(gpu)
     assert {"issue", "lsu", "tensor"} <= found.pipes.keys()
     assert min(found.pipes.values()) > 0
@@ -38,7 +38,7 @@ def test_every_gpu_with_tensor_rates_has_a_program(gpu: str) -> None:
 
 
 def test_programs_without_work_do_not_count() -> None:
-    """Of a grid with room for others those work that come to the loop, or store; all, if none."""
+    """Programs that neither enter a loop nor store do not count, unless no program does."""
     counts = counts_of(matmul())
     half = counts.programs // 2
     loops = tuple(dataclasses.replace(one, entered=Amount.of(half)) for one in counts.loops)
@@ -51,8 +51,8 @@ def test_programs_without_work_do_not_count() -> None:
     )
 
 
-def test_what_has_no_end_has_no_program_and_ctas_share_one() -> None:
-    """There is none for a loop without an upper limit; of a cluster each CTA does its part."""
+def test_endless_loops_and_clusters() -> None:
+    """A loop without a limit has no program, and the CTAs of a cluster share one."""
     launch, gpu = matmul(), find_gpu("mi300x")
     counts, resources = counts_of(launch), resources_of(launch)
     endless = [dataclasses.replace(one, trips=Amount(1, None)) for one in counts.loops]
@@ -68,10 +68,8 @@ def test_what_has_no_end_has_no_program_and_ctas_share_one() -> None:
 
 @pytest.mark.parametrize("gpu", MEASURED)
 @pytest.mark.parametrize(("dots", "median", "ninth"), [(False, 0.10, 0.42), (True, 0.22, 0.50)])
-def test_times_without_a_replay_are_further_off(
-    gpu: str, *, dots: bool, median: float, ninth: float
-) -> None:
-    """Of launches of kernels that nothing was fitted to; seven in ten lie in their range."""
+def test_errors_without_a_replay(gpu: str, *, dots: bool, median: float, ninth: float) -> None:
+    """Errors for kernels that were not fitted to are limited, and 70% of launches are in range."""
     counted = [one.counted for one in read(gpu)]
     found = errors(counted, lambda one: one.use != "tuning" and (one.kind != "memory") == dots)
     assert found.median <= median

@@ -1,4 +1,4 @@
-"""What a program waits for, by what the others of a launch ask for at the same time."""
+"""How long a program waits where others request the same data at the same time."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ PRODUCTS, TURNS = {TENSOR: 100.0}, {TENSOR: 100.0, XU: 50.0}
         (AHEAD, PRODUCTS, 200, True, 0.1),
     ],
 )
-def test_what_several_ask_for_at_once_all_wait_for(
+def test_programs_wait_for_common_misses(
     transferred: tuple[float, float],
     pipes: dict[str, float],
     programs: int,
@@ -36,10 +36,9 @@ def test_what_several_ask_for_at_once_all_wait_for(
     *,
     again: bool,
 ) -> None:
-    """Of 100 multiprocessors with two programs each those of the first round wait for memory.
+    """Programs of the first round, and programs that prefetch, wait for memory.
 
-    So do all whose copies run ahead. Programs that take turns, and those of a launch right after
-    the same, wait by what each of them gets from there.
+    Programs that take turns, and those right after the same launch, wait by their own miss rate.
     """
     demand = Demand(
         programs=programs,
@@ -57,25 +56,25 @@ def test_what_several_ask_for_at_once_all_wait_for(
     assert replace(demand, is_followed=False).awaited(100) == 0.1
 
 
-def test_what_a_program_takes_grows_evenly_between_the_latencies() -> None:
-    """Waits that begin at a latency count from there on, those beyond the last one as well."""
+def test_times_are_interpolated_between_latencies() -> None:
+    """Times are interpolated between the latencies, and extrapolated beyond the last one."""
     waits = [max(one - LATENCIES[2], 0.0) for one in LATENCIES]
     found = [cycles_at(one, waits) for one in (0.0, *LATENCIES, 1250.0, 3000.0)]
     assert found == pytest.approx([0.0, *waits, 250.0, 2000.0])
 
 
 def demanded(counts: Counts, ran: Executed | None = None) -> Demand:
-    """Return what a launch on an H100 asks for, of a small program."""
+    """Return what a launch of small programs needs on an H100."""
     gpu, resources = find_gpu("h100"), Resources(n_regs=32, num_warps=4, shared=0)
     found = demand_of(Doing(counts, ran, memory(counts, gpu), resources, 2, gpu))
     assert found is not None
     return found
 
 
-def test_the_first_to_ask_gets_it_from_memory() -> None:
-    """Blocks that all programs of a product share are a small part of what they load, and new.
+def test_first_misses_of_common_data() -> None:
+    """Data that all programs of a product load is a small part of loads, but first misses.
 
-    Rows that are read again later are not.
+    Rows that their own program reads again do not.
     """
     shared, later = demanded(matmul(1024, 128, 264)), demanded(rows(64, 8192, 64, passes=3))
     assert shared.missed < 0.2
@@ -83,12 +82,12 @@ def test_the_first_to_ask_gets_it_from_memory() -> None:
     assert later.first == pytest.approx(later.missed, rel=0.01)
 
 
-def test_what_a_program_loads_again_itself_is_not_waited_for_as_new() -> None:
-    """However near: of three loads of a row that the L1 cache does not keep two come later."""
+def test_own_reloads_are_not_new() -> None:
+    """Of three loads of the same row by a program, two are not new, however near they are."""
     counts = rows(8, 8192, 8, passes=3)
     near = replace(counts, footprints=tuple(replace(one, again=()) for one in counts.footprints))
     ran = executed([Place("k.py", 1)], 8 * 4)
     third = replace(ran, accesses=tuple(replace(one, distinct=1 / 3) for one in ran.accesses))
     all_later, one_new = (demanded(near, one) for one in (ran, third))
     assert one_new.first == pytest.approx(1 / 3, rel=0.01)
-    assert all_later.first == pytest.approx(1 / 3, rel=0.01)  # the share of each by itself
+    assert all_later.first == pytest.approx(1 / 3, rel=0.01)  # each one's own miss rate

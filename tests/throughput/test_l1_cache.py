@@ -1,4 +1,4 @@
-"""What the L1 cache has, by Nsight Compute and by the driver's rule."""
+"""Hits in the L1 cache, against Nsight Compute and the driver's rule for its size."""
 
 import statistics
 
@@ -15,13 +15,13 @@ from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import LATENCIES, LOADS, SECTOR, Common, Program, total
 
 MANY = 1e5
-"""Sectors of a launch, most of which it loads after its first programs."""
+"""Sectors of a launch that loads most of them after its first programs."""
 
 
-def test_what_is_left_beside_shared_memory() -> None:
-    """Shared memory takes the smallest step that the programs need, or all that there can be.
+def test_room_beside_shared_memory() -> None:
+    """Shared memory takes the smallest step that the programs need, up to the maximum.
 
-    The steps are CUDA's for each architecture; AMD's LDS is no part of the cache.
+    The steps are CUDA's for each architecture; AMD's LDS is not part of the cache.
     """
     hopper, ada, cdna = (architectures()[one] for one in ("sm_90", "sm_89", "gfx942"))
     assert l1_room(hopper, 0, 16) == (256 - 16) * 1024
@@ -32,20 +32,12 @@ def test_what_is_left_beside_shared_memory() -> None:
     assert l1_room(cdna, 65536, 1) == 32 * 1024
 
 
-def test_what_lies_farther_apart_is_lost() -> None:
-    """Of what threads touch again a cache has what lies no farther apart than there is room for."""
-    assert l1_missing((10.0, 20.0), 100, 8000) == 0.0
-    assert l1_missing((10.0, 200.0), 100, 8000) == 0.5
-    assert 0.0 < l1_missing((80.0,), 100, 8000) < 1.0
-    assert l1_missing((), 100, 8000) == 0.0
-
-
 @pytest.mark.slow
-def test_the_l1_cache_lacks_what_nsight_compute_counts() -> None:
-    """Of what launches on an H200 load from local memory the share is right that comes from the L2.
+def test_misses_of_local_memory_match_nsight_compute() -> None:
+    """The L1 miss rate of local memory matches Nsight Compute for every second launch on an H200.
 
-    That is held of every second launch. Those that load more from global memory than from local are
-    left out: what they miss of that is not known apart.
+    Launches that load more from global than from local memory are excluded, because their counters
+    do not separate the two.
     """
     gpu, errors = find_gpu("h200"), []
     for launch in recorded_launches("h200")[::2]:
@@ -76,9 +68,9 @@ def test_the_l1_cache_lacks_what_nsight_compute_counts() -> None:
     size=st.sampled_from((1024, 100_000, 1 << 20)),
 )
 def test_programs_behind_others_take_no_longer(programs: int, fit: int, size: int) -> None:
-    """What others left saves sectors and waits, and nothing where it is lost or nobody was there.
+    """Common data left by earlier programs saves sectors and waits, unless it was evicted.
 
-    All of it is there for the last of very many programs that fill no cache.
+    The last of very many programs find all of it if it fits.
     """
     gpu, resources = find_gpu("h200"), Resources(n_regs=32, shared=0, num_warps=4)
     faster, slower = (tuple(times * (8.0 + one) for one in LATENCIES) for times in (0.6, 1.0))
@@ -99,11 +91,10 @@ def test_programs_behind_others_take_no_longer(programs: int, fit: int, size: in
 
 
 @pytest.mark.slow
-def test_the_l1_cache_has_of_loads_what_nsight_compute_counts() -> None:
-    """Of what launches load that spill nothing the share is right that comes from the L2 cache.
+def test_hits_of_loads_match_nsight_compute() -> None:
+    """The L1 hit rate of launches without spills matches Nsight Compute.
 
-    They are those of an H100 and the norms of an H200, whose weights all programs load. Programs
-    with a lock empty the cache.
+    The launches are those on an H100, and norms on an H200, whose weights all programs load.
     """
     errors = {}
     launches = [*recorded_launches("h100"), *recorded_launches("h200")]

@@ -1,4 +1,4 @@
-"""The time of any launch: what moves it, where it is not known, and how near it is on two GPUs."""
+"""The predicted time of any launch: what it depends on, and its errors on two GPUs."""
 
 import csv
 import json
@@ -33,7 +33,8 @@ from occupancy_lab.work.memory import repeated
 
 COPY = "_swiglu_backward_kernel"
 SEEN_US = 2.4
-"""What two events see besides a launch: a fill of 4 MiB takes 4.26 us, and 1.86 in a trace."""
+"""The time that two events add to a launch: a fill of 4 MiB takes 4.26 us, 1.86 of it in a
+trace."""
 
 
 def launch_of(kernel: str) -> RecordedLaunch:
@@ -42,17 +43,27 @@ def launch_of(kernel: str) -> RecordedLaunch:
     return max(some, key=lambda one: one.number("cold_us") or 0.0)
 
 
-def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction | None:
-    """Return the time of a launch on a GPU."""
-    asked = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
-    return predict_launch(Doing(*asked, 8, find_gpu(gpu)))
+def doing(launch: RecordedLaunch, gpu: str = "h100") -> Doing:
+    """Return what a launch does on a GPU."""
+    known = (counts_of(launch), executed_of(launch), memory_of(launch), resources_of(launch))
+    return Doing(*known, 8, find_gpu(gpu))
+
+
+def time_of(one: Doing) -> Prediction:
+    """Return the predicted time of a launch that has one."""
+    found = predict_launch(one)
+    assert found is not None
+    return found
+
+
+def predicted(launch: RecordedLaunch, gpu: str = "h100") -> Prediction:
+    """Return the predicted time of a launch on a GPU."""
+    return time_of(doing(launch, gpu))
 
 
 def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
-    """A GPU with more takes less of the same launch; one that nobody measured has a wider range."""
-    times = [predicted(launch_of(COPY), gpu) for gpu in ("h100", "h200", "b200")]
-    known = [one for one in times if one is not None]
-    assert len(known) == 3
+    """More bandwidth makes a launch faster; a GPU that was not measured has a wider range."""
+    known = [predicted(launch_of(COPY), gpu) for gpu in ("h100", "h200", "b200")]
     assert known[0].us > known[1].us > known[2].us
     widths = [(one.high_us or 0) / (one.low_us or 1) for one in known]
     assert widths[0] == pytest.approx(widths[1])
@@ -60,11 +71,8 @@ def test_more_bandwidth_is_faster_and_other_gpus_are_less_certain() -> None:
     assert [one.calibrated for one in known] == [True, True, False]
 
 
-def test_clusters_of_ctas_are_met() -> None:
-    """Launches of clusters on an H200: half are met within 5%, and half, not followed, within 20%.
-
-    Nine in ten are within 17%, and eight in ten in their range.
-    """
+def test_errors_of_clusters() -> None:
+    """Errors of launches of clusters on an H200 are limited, and 80% are in their range."""
     rows = [compared(one) for one in recorded_launches("h200") if one.row["num_ctas"] != "1"]
     timed = [one for one in rows if one is not None and one.predicted_us is not None]
     found, counted = errors(timed), errors([one.counted for one in timed])
@@ -76,22 +84,19 @@ def test_clusters_of_ctas_are_met() -> None:
 
 
 def test_without_its_spills_a_launch_is_shorter() -> None:
-    """A launch of a kernel that spills is asked about without them by a frame of no bytes."""
-    launch, gpu = launch_of("_attn_fwd"), find_gpu("h100")
-    asked = (counts_of(launch), executed_of(launch), memory_of(launch))
-    resources = resources_of(launch)
-    times = [
-        predict_launch(Doing(*asked, replace(resources, local_bytes=size), 1, gpu))
+    """A launch that spills is faster without its local memory."""
+    launch = launch_of("_attn_fwd")
+    known, resources = doing(launch), resources_of(launch)
+    without, with_spills = (
+        time_of(replace(known, resources=replace(resources, local_bytes=size), fit=1)).us
         for size in (0, 560)
-    ]
-    assert times[0] is not None
-    assert times[1] is not None
-    assert times[0].us < times[1].us
-    assert times[1].us == pytest.approx(launch.number("cold_us"), rel=0.15)
+    )
+    assert without < with_spills
+    assert with_spills == pytest.approx(launch.number("cold_us"), rel=0.15)
 
 
-def test_the_constants_of_lines_are_those_that_calibrate_measures() -> None:
-    """The recorded units of an H100 are what the model has of it; an H200's scale as its sizes."""
+def test_constants_are_those_that_calibrate_measures() -> None:
+    """The model's constants are the recorded units of an H100; an H200's scale with its size."""
     h100, h200 = (
         json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
         for gpu in ("h100", "h200")
@@ -104,12 +109,12 @@ def test_the_constants_of_lines_are_those_that_calibrate_measures() -> None:
         assert h200[name] / h100[name] == pytest.approx(1.2, rel=0.03)
 
 
-def test_what_calibrate_measured_takes_the_place_of_the_data_sheet(
+def test_measured_units_replace_the_data_sheet(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An H200 that was calibrated is predicted as by its data sheet, and one with half as much not.
+    """Measured units replace the data sheet: equal ones keep the time, and slower ones add to it.
 
-    The page says where the time is from.
+    The basis of the time says so.
     """
     launch = launch_of(COPY)
     by_sheet = predicted(launch, "h200")
@@ -120,9 +125,6 @@ def test_what_calibrate_measured_takes_the_place_of_the_data_sheet(
     slow = {**units, "read_gbs": units["read_gbs"] / 2, "l2_loads": units["l2_loads"] / 2}
     monkeypatch.setattr(rounds, "measured_units", lambda _: slow)
     slower = predicted(launch, "h200")
-    assert by_sheet is not None
-    assert measured is not None
-    assert slower is not None
     assert measured.us == pytest.approx(by_sheet.us, rel=0.02)
     assert slower.us > 1.2 * measured.us
     assert "data sheet" in by_sheet.basis
@@ -130,34 +132,27 @@ def test_what_calibrate_measured_takes_the_place_of_the_data_sheet(
 
 
 def test_right_after_the_same_launch_it_is_faster() -> None:
-    """What fits the L2 cache takes the time that it took so, and the range holds it."""
+    """A launch right after itself is as fast as measured where its data fits the L2 cache."""
     launch = launch_of("triton_poi_fused_clone_transpose_view_11")
-    counts, gpu = counts_of(launch), find_gpu("h100")
-    inside = (counts, executed_of(launch), repeated(memory_of(launch), counts, gpu))
-    found, cold = predict_launch(Doing(*inside, resources_of(launch), 8, gpu)), predicted(launch)
-    assert found is not None
-    assert cold is not None
+    cold = predicted(launch)
+    warm = repeated(memory_of(launch), counts_of(launch), find_gpu("h100"))
+    found = time_of(replace(doing(launch), memory=warm))
     assert found.us < 0.8 * cold.us
     assert "bandwidth" not in {part.name for part in found.parts}
     assert (found.low_us or 0) <= (launch.number("warm_us") or 0) <= (found.high_us or 0)
 
 
-def test_what_is_not_known_has_no_time() -> None:
-    """There is none for an architecture without a size, nor without the bytes of device memory."""
+def test_no_time_without_sizes_or_bytes() -> None:
+    """There is no time for an architecture without a size, nor without bytes of device memory."""
     launch = launch_of(COPY)
-    assert predicted(launch, "sm_90") is None
-    gpu, counts, executed = find_gpu("h100"), counts_of(launch), executed_of(launch)
-    assert predict_launch(Doing(counts, executed, None, resources_of(launch), 8, gpu)) is None
+    assert predict_launch(doing(launch, "sm_90")) is None
+    assert predict_launch(replace(doing(launch), memory=None)) is None
 
 
 def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
-    """Its time is that of what is counted, and says so."""
-    launch, gpu = launch_of(COPY), find_gpu("h100")
-    inside = (memory_of(launch), resources_of(launch), 8, gpu)
-    found = predict_launch(Doing(counts_of(launch), None, *inside))
-    followed = predicted(launch)
-    assert found is not None
-    assert followed is not None
+    """A launch whose binary is not followed has a wider range, and its basis says so."""
+    launch = launch_of(COPY)
+    found, followed = time_of(replace(doing(launch), executed=None)), predicted(launch)
     assert NOT_FOLLOWED in found.basis
     assert found.noticeable > followed.noticeable
     assert found.us == pytest.approx(followed.us, rel=0.2)
@@ -166,7 +161,7 @@ def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
 
 
 def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:
-    """Long launches that multiply matrices ran below 1.78 GHz, of others nearly all above."""
+    """Launches that multiply matrices ran below 1.78 GHz, and nearly all others above it."""
     clocks: dict[bool, list[float]] = {True: [], False: []}
     for gpu in MEASURED:
         kinds = {row.id: row.kind for row in read(gpu)}
@@ -203,9 +198,9 @@ def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:
 def test_times_are_near_on_kernels_that_nothing_was_fitted_to(
     gpu: str, kind: str | None, use: str, median: float, ninth: float
 ) -> None:
-    """Of launches above 10 us the median and the 90th-percentile error are no larger.
+    """Median and 90th-percentile errors of launches above 10 us are at most these.
 
-    On an H200 that is every kernel: all constants were fitted to an H100.
+    All constants were fitted to an H100, so that an H200's launches are all new.
     """
     found = errors(read(gpu), lambda one: one.use == use and kind in {None, one.kind})
     assert found.median <= median
@@ -215,7 +210,7 @@ def test_times_are_near_on_kernels_that_nothing_was_fitted_to(
 
 @pytest.mark.parametrize("gpu", MEASURED)
 def test_short_launches_are_as_near(gpu: str) -> None:
-    """Of those below 10 us, mostly the launch itself, of kernels that nothing was fitted to."""
+    """Launches below 10 us of kernels that were not fitted to have small errors."""
     some = [one for one in read(gpu) if one.use != "tuning" and one.us < LEAST_US]
     sizes = sorted(abs(one.error) for one in some if one.error is not None)
     assert len(sizes) >= 35
@@ -237,7 +232,7 @@ def test_short_launches_are_as_near(gpu: str) -> None:
 def test_times_right_after_the_same_launch_are_as_near(
     gpu: str, use: str, median: float, ninth: float
 ) -> None:
-    """Of launches above 10 us, and fewer are far off than by the times with an empty cache."""
+    """Times right after the same launch have small errors, and smaller ones than cold times."""
     some = [one for one in read(gpu) if one.use == use]
     found = errors(one.warm for one in some)
     assert found.median <= median
@@ -248,9 +243,9 @@ def test_times_right_after_the_same_launch_are_as_near(
 
 @pytest.mark.parametrize(("gpu", "median", "ninth"), [("h100", 0.10, 0.27), ("h200", 0.085, 0.26)])
 def test_times_in_a_program_are_as_near(gpu: str, median: float, ninth: float) -> None:
-    """Of launches above 10 us under Nsight Compute, and nearer than what events would see.
+    """Times in a program are closer to Nsight Compute's than times between events are.
 
-    Of those below 50 us, of which events see the most, twice as near.
+    Below 50 us, where events matter most, their errors are half as large.
     """
     rows = read(gpu)
     found = errors(one.profiled for one in rows if one.profiled_us is not None)
@@ -266,7 +261,7 @@ def test_times_in_a_program_are_as_near(gpu: str, median: float, ninth: float) -
 @pytest.mark.parametrize("gpu", MEASURED)
 @pytest.mark.parametrize("warm", [False, True])
 def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
-    """Of the launches of kernels that nothing was fitted to, also right after the same launch."""
+    """80% of launches of kernels that were not fitted to lie in their range, cold and warm."""
     rows = [one.warm if warm else one for one in read(gpu)]
     found = errors(rows, lambda one: one.use != "tuning")
     assert 0.77 <= found.inside <= 0.9
@@ -274,7 +269,7 @@ def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
 
 @pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.005, 0.10), ("h200", 0.0075, 0.135)])
 def test_the_first_choice_loses_little(gpu: str, mean: float, worst: float) -> None:
-    """The configuration that is predicted to be fastest, and the best of five, of each problem."""
+    """The predicted best configuration, and the best of five, are close to the fastest."""
     first, five = zip(*first_choices(read(gpu)), strict=True)
     assert len(first) >= 45
     assert statistics.mean(first) <= mean
@@ -283,11 +278,8 @@ def test_the_first_choice_loses_little(gpu: str, mean: float, worst: float) -> N
 
 
 @pytest.mark.parametrize("gpu", MEASURED)
-def test_what_is_advised_is_faster(gpu: str) -> None:
-    """Where a launch is told to be another configuration of its problem, that took less time.
-
-    So it is of kernels that nothing was fitted to in 95 of 100, and else hardly slower.
-    """
+def test_recommended_configurations_are_faster(gpu: str) -> None:
+    """A recommended configuration is faster in 95% of cases, and otherwise hardly slower."""
     tried = advised([one for one in read(gpu) if one.use != "tuning"])
     assert len(tried) >= 120
     assert sum(one.change < 0 for one in tried) >= 0.95 * len(tried)
@@ -297,8 +289,8 @@ def test_what_is_advised_is_faster(gpu: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("gpu", MEASURED)
-def test_the_rows_of_the_recording_are_what_the_lab_predicts(gpu: str) -> None:
-    """Every thirtieth row is worked out anew."""
+def test_recorded_predictions_are_reproduced(gpu: str) -> None:
+    """Every thirtieth recorded prediction is reproduced."""
     rows = {one.id: one for one in read(gpu)}
     for launch in recorded_launches(gpu)[::30]:
         found = compared(launch)
@@ -306,35 +298,25 @@ def test_the_rows_of_the_recording_are_what_the_lab_predicts(gpu: str) -> None:
 
 
 def test_the_busiest_unit_is_that_of_nsight_compute() -> None:
-    """Of launches above 10 us on an H200 the unit at the highest share of its peak is named."""
+    """The busiest unit of launches above 10 us on an H200 is Nsight Compute's."""
     named = units("h200")
     assert len(named) > 50
     assert sum(one == other for one, other in named) > 0.9 * len(named)
 
 
 def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
-    """Few programs keep few multiprocessors busy; device memory is that of all of them."""
-    launch = launch_of(COPY)
-    counts, executed, memory, resources = (
-        counts_of(launch),
-        executed_of(launch),
-        memory_of(launch),
-        resources_of(launch),
-    )
-    gpu = find_gpu("h100")
-    whole = predict_launch(Doing(counts, executed, memory, resources, 8, gpu))
-    assert whole is not None
+    """The busiest unit's time is a mean over all multiprocessors, and device memory is shared."""
+    launch, gpu = launch_of(COPY), find_gpu("h100")
+    whole, memory = predicted(launch), memory_of(launch)
     assert whole.busiest is not None
     assert whole.busiest.name == "bandwidth"
-    assert memory is not None
     assert memory.dram_bytes is not None
     assert whole.busiest.us == pytest.approx(memory.dram_bytes.low / (gpu.bandwidth_gbs or 1) / 1e3)
 
     nothing = Amount(0, 0)
     idle = replace(memory, dram_read_bytes=nothing, dram_written_bytes=nothing, l2_bytes=nothing)
-    alone = replace(counts, programs=1, accesses=())
-    one = predict_launch(Doing(alone, executed, idle, resources, 8, gpu))
-    assert one is not None
+    alone = replace(counts_of(launch), programs=1, accesses=())
+    one = time_of(replace(doing(launch), counts=alone, memory=idle))
     assert one.busiest is not None
     unit = next(part for part in one.parts if part.name == one.busiest.name)
     assert one.busiest.name not in BESIDE_UNITS
@@ -347,13 +329,12 @@ def test_the_busiest_unit_is_a_mean_of_all_multiprocessors() -> None:
 def test_every_part_but_the_tail_is_an_amount_at_a_rate(
     gpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one over the other is its time; where the rate is from, what calibrate measured told."""
+    """Each part's amount divided by its rate is its time, and its source says what was measured."""
     sources = []
     for measured in ({}, {"launch_us": 3.0, "read_gbs": 3000.0, "l2_loads": 0.5}):
         monkeypatch.setattr(rounds, "measured_units", lambda _, found=measured: found)
         for kernel in (COPY, "_attn_fwd", "split_k_kernel"):
             found = predicted(launch_of(kernel), gpu)
-            assert found is not None
             for part in found.parts:
                 assert (part.quotient is None) is (part.name == "tail")
                 if (one := part.quotient) is not None:
@@ -369,10 +350,9 @@ def test_every_part_but_the_tail_is_an_amount_at_a_rate(
 
 @pytest.mark.parametrize("name", ["fill", "copy", "read"])
 def test_fills_copies_and_reads_take_what_they_were_measured_to(name: str) -> None:
-    """Of 32 to 256 MiB their times in a program and right after themselves are near an H100's.
+    """Fills, copies and reads of 32 to 256 MiB match an H100's times, profiled and repeated.
 
-    The first are held against Nsight Compute, which empties the L2 cache and leaves nothing there
-    to be written; the second lack what two events see.
+    Profiled times have an empty L2 cache without dirty lines; repeated times lack what events add.
     """
     with (DATA / "moves-h100.csv").open(encoding="utf-8") as file:
         rows = [one for one in csv.DictReader(file) if one["launch"] == name]

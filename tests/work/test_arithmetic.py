@@ -1,6 +1,6 @@
-"""What instructions make of whole numbers, against Python's own numbers of any length.
+"""What instructions compute of integers, against Python's integers.
 
-Their encodings are those that Mesa's NAK compiler writes (sm70_encode.rs).
+The encodings are those of Mesa's NAK compiler (sm70_encode.rs).
 """
 
 from fractions import Fraction
@@ -32,13 +32,13 @@ def first(results: Any) -> int:
 
 
 def signed(number: int) -> int:
-    """Return a number of 32 bits as a signed one."""
+    """Return a 32-bit number as a signed one."""
     return number - WORD if number >> 31 else number
 
 
 @given(numbers, numbers, numbers, st.integers(0, 2))
 def test_additions_carry(a: int, b: int, c: int, minus: int) -> None:
-    """A sum of 64 bits made by two additions is that of the numbers, each added or subtracted."""
+    """Two additions with a carry make a 64-bit sum or difference."""
     minus_a, minus_b = minus == 1, minus == 2
     low = 0x010 | 1 << 9 | 7 << 84 | 7 << 87 | 7 << 77 | minus_a << 72 | minus_b << 63
     total, over, _ = arithmetic.iadd3(low, arrays(a, b, 0, FALSE, FALSE))
@@ -52,7 +52,7 @@ def test_additions_carry(a: int, b: int, c: int, minus: int) -> None:
 
 @given(numbers, numbers, numbers, numbers, bits)
 def test_products(a: int, b: int, c: int, d: int, is_signed: int) -> None:
-    """A product's lower and higher half, and all of it, have the third source added."""
+    """A product's lower half, its upper half and the whole product have the third source added."""
     left, right = (signed(a), signed(b)) if is_signed else (a, b)
     word = 1 << 9 | NO_PREDICATES | is_signed << 73
     assert first(arithmetic.imad(word, arrays(a, b, c, FALSE))) == (a * b + c) % WORD
@@ -64,7 +64,7 @@ def test_products(a: int, b: int, c: int, d: int, is_signed: int) -> None:
 
 @given(numbers, numbers, numbers, st.integers(0, 255))
 def test_tables_of_three_inputs(a: int, b: int, c: int, table: int) -> None:
-    """Each bit is that of the table whose number the inputs' bits are."""
+    """Each bit of the result is the table's bit that the three input bits select."""
     expected = 0
     for place in range(32):
         number = (a >> place & 1) << 2 | (b >> place & 1) << 1 | c >> place & 1
@@ -74,7 +74,7 @@ def test_tables_of_three_inputs(a: int, b: int, c: int, table: int) -> None:
 
 @given(numbers, numbers, st.integers(0, 31), st.integers(0, 3), bits)
 def test_shifts_of_pairs(low: int, high: int, amount: int, kind: int, takes_high: int) -> None:
-    """A pair is shifted to the right as one number of 64 bits, its higher half by itself."""
+    """A pair is shifted right as one 64-bit number, and its upper half alone."""
     word = 1 << 9 | 1 << 76 | kind << 73 | takes_high << 80
     is_signed = not kind & 1
     both = low | high << 32
@@ -87,7 +87,7 @@ def test_shifts_of_pairs(low: int, high: int, amount: int, kind: int, takes_high
 
 @given(numbers, numbers, st.integers(0, 7), bits)
 def test_comparisons(a: int, b: int, how: int, is_signed: int) -> None:
-    """Numbers compare as signed or unsigned ones, and the second result is the opposite."""
+    """Comparisons are signed or unsigned, and the second result is the opposite of the first."""
     left, right = (signed(a), signed(b)) if is_signed else (a, b)
     below, equal = left < right, left == right
     expected = (False, below, equal, below or equal, left > right, not equal, not below, True)[how]
@@ -98,7 +98,7 @@ def test_comparisons(a: int, b: int, how: int, is_signed: int) -> None:
 
 @given(numbers, numbers, numbers, bits, st.tuples(bits, bits))
 def test_the_lesser_and_the_greater(a: int, b: int, c: int, is_signed: int, how: Any) -> None:
-    """A minimum or maximum is of signed or unsigned numbers, one of them a sum or a difference."""
+    """Minimum and maximum are signed or unsigned, and may take a sum or a difference."""
     is_least, minus = how
     read = signed if is_signed else int
     choose = min if is_least else max
@@ -114,7 +114,7 @@ def test_the_lesser_and_the_greater(a: int, b: int, c: int, is_signed: int, how:
 
 @given(numbers, numbers)
 def test_divisions_by_reciprocals(a: int, b: int) -> None:
-    """Conversions round as they are asked to, to the nearest number on one side."""
+    """Conversions round in the given direction, to the nearest number on that side."""
     up = float_arithmetic.i2f(2 << 75 | 2 << 84 | 2 << 78, arrays(a))
     found = Fraction(float(up[0].view(np.float32).ravel()[0]))
     assert found >= a
@@ -128,7 +128,7 @@ def test_divisions_by_reciprocals(a: int, b: int) -> None:
 
 @given(numbers)
 def test_single_bits(a: int) -> None:
-    """Bits are counted, and the highest is found."""
+    """Population count, highest set bit and absolute value are Python's."""
     assert first(arithmetic.popc(0, arrays(a))) == a.bit_count()
     assert first(arithmetic.flo(0, arrays(a))) == (a.bit_length() - 1) % WORD
     assert first(arithmetic.iabs(0, arrays(a))) == abs(signed(a))

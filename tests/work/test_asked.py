@@ -1,4 +1,4 @@
-"""Sectors, lines and passes of addresses, against counting them one by one, and what L1 keeps."""
+"""Sectors, lines and passes of addresses, against counting one by one, and L1 hits."""
 
 import random
 from collections import Counter
@@ -15,7 +15,7 @@ from occupancy_lab.work.threads import Step
 
 
 def bank_of(line: int) -> tuple[int, ...]:
-    """Return the bank of the L1 cache's tags in which a line is looked up."""
+    """Return the tag bank of the L1 cache in which a line is looked up."""
     return tuple((line & bits).bit_count() % 2 for bits in TAG_BANKS)
 
 
@@ -28,7 +28,7 @@ def bank_of(line: int) -> tuple[int, ...]:
 def test_sectors_and_lines_are_counted_once_a_warp(
     numbers: list[int], asks: list[bool], how: str, size: int
 ) -> None:
-    """Each warp counts its sectors and lines once, and the passes of tags or of words."""
+    """Each warp counts its distinct sectors and lines, and the passes of tag or data banks."""
     numbers = sorted(numbers) if how == "sorted" else numbers
     asks = [True] * 128 if how == "all" else asks
     address: Any = size * np.array(numbers).reshape(2, 64)
@@ -59,7 +59,7 @@ def test_sectors_and_lines_are_counted_once_a_warp(
     ],
 )
 def test_a_warp_takes_the_passes_that_were_measured(stride: int, cycles: int) -> None:
-    """Loads of 4 bytes a thread, each so many bytes from the next, take an H100 so many cycles."""
+    """Loads of 4 bytes per thread at a stride take the cycles that were measured on an H100."""
     address = (stride * np.arange(32))[None]
     assert distinct(address, np.ones((1, 32), bool))[2] == cycles
 
@@ -69,7 +69,7 @@ def test_a_warp_takes_the_passes_that_were_measured(stride: int, cycles: int) ->
     [*enumerate((6, 4, 3, 3, 3, 7, 8, 4, 4, 6, 8, 5))],
 )
 def test_lines_at_random_take_the_passes_that_were_measured(seed: int, cycles: int) -> None:
-    """Words of 4 to 32 lines that were drawn take an H100 so many cycles."""
+    """Loads of words in random lines take the cycles that were measured on an H100."""
     draw = random.Random(seed)  # noqa: S311 - what was measured was drawn so
     lines = draw.choice((4, 8, 12, 16, 24, 32))
     starts = [128 * draw.randrange(1 << 14) for _ in range(lines)]
@@ -77,15 +77,20 @@ def test_lines_at_random_take_the_passes_that_were_measured(seed: int, cycles: i
     assert distinct(address[None], np.ones((1, 32), bool))[2] == cycles
 
 
-def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
-    """A second load of a sector finds it, until KEPT_LINES others were loaded; a store does not."""
+def visit(
+    asking: Asking, number: int, address: Any, opcode: int = operations.LDG, **how: Any
+) -> None:
+    """Record an access by all threads of a program."""
+    step = Step(number, opcode, None, (), (), None, negated=False)
+    asking.visit(step, address, np.ones((1, address.shape[1]), bool), **{"repeat": 1, **how})
+
+
+def test_recent_loads_hit_in_the_l1_cache() -> None:
+    """A load hits until KEPT_LINES other lines were loaded, and a store never does."""
     asking = Asking(1, 32, lambda _: "x", lambda _: 4)
-    everyone = np.ones((1, 32), bool)
 
     def load(number: int, first: int, opcode: int = operations.LDG) -> float:
-        address = first + 4 * np.arange(32)[None]
-        step = Step(number, opcode, None, (), (), None, negated=False)
-        asking.visit(step, address, everyone, repeat=1)
+        visit(asking, number, first + 4 * np.arange(32)[None], opcode)
         return asking.by_instruction[number].cached
 
     assert [load(1, 0), load(2, 64)] == [0.0, 2.0]
@@ -97,48 +102,42 @@ def test_the_l1_cache_has_what_a_program_loaded_shortly_before() -> None:
     assert load(6, 0, operations.STG) == 0.0
 
 
-def test_a_line_takes_its_room_once() -> None:
-    """However many sectors of a line are loaded one after the other, one line has come."""
+def test_a_line_counts_once_in_the_cache() -> None:
+    """A line counts once in the cache, however many of its sectors are loaded."""
     asking = Asking(1, 32, lambda _: "x", lambda _: 4)
-    everyone = np.ones((1, 32), bool)
     rows = 4096 * np.arange(32)[None]  # a line for each thread
     firsts = (*range(0, 256, 32), 0)
     for number, first in enumerate(firsts):
-        step = Step(number, operations.LDG, None, (), (), None, negated=False)
-        asking.visit(step, rows + first, everyone, repeat=1)
+        visit(asking, number, rows + first)
     assert KEPT_LINES < 8 * 32
     assert [asking.by_instruction[number].cached for number in range(9)] == [0] * 8 + [32]
 
 
 @pytest.mark.parametrize(("opcode", "merged"), [(operations.LDG, 4.0), (operations.STG, 3.0)])
-def test_what_two_warps_ask_for_is_asked_for_once(opcode: int, merged: float) -> None:
-    """Of sectors that both load the L2 cache is asked for one each, of what both store for most."""
+def test_requests_of_two_warps_are_merged(opcode: int, merged: float) -> None:
+    """Sectors that two warps load are requested once from L2; sectors that both store, mostly."""
     asking = Asking(1, 64, lambda _: "x", lambda _: 4)
-    address = np.tile(4 * np.arange(32), 2)[None]
-    step = Step(1, opcode, None, (), (), None, negated=False)
-    asking.visit(step, address, np.ones((1, 64), bool), repeat=1)
+    visit(asking, 1, np.tile(4 * np.arange(32), 2)[None], opcode)
     found = asking.by_instruction[1]
     assert (found.sectors, found.cached, found.merged) == (8.0, 0.0, merged)
 
 
 @pytest.mark.parametrize(("lines", "share"), [(4, MERGED_STORES), (32, 0.0)])
-def test_a_store_goes_on_with_the_lines_of_the_last_one(lines: int, share: float) -> None:
-    """The L2 cache sees one request of both, unless the last store was to very many lines."""
+def test_stores_to_the_same_lines_merge(lines: int, share: float) -> None:
+    """Stores to the same lines merge for the L2 cache, unless the last store had very many."""
     asking = Asking(1, 128, lambda _: "x", lambda _: 4)
     apart = np.arange(128) % (4 * lines) * 128
     for number, offset in enumerate((0, 4)):
-        step = Step(number, operations.STG, None, (), (), None, negated=False)
-        asking.visit(step, (apart + offset)[None], np.ones((1, 128), bool), repeat=1)
+        visit(asking, number, (apart + offset)[None], operations.STG)
     found = asking.by_instruction[1]
     assert found.merged / found.sectors == pytest.approx(share)
 
 
-def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
-    """Threads that share an unknown number ask for as many sectors, or for one more a warp."""
+def test_a_row_at_an_unknown_index_is_counted() -> None:
+    """Threads that share an unknown offset request as many sectors, or one more per warp."""
     asking = Asking(10, 64, lambda _: "x", lambda _: 4)
     address = (1 << 14) + 4 * np.arange(64)[None]
-    step = Step(1, operations.LDG, None, (), (), None, negated=False)
-    asking.visit(step, address, np.ones((1, 64), bool), repeat=3, is_known=False)
+    visit(asking, 1, address, repeat=3, is_known=False)
     found = asking.by_instruction[1]
     assert not found.is_known
     assert found.tensor is None
@@ -146,14 +145,13 @@ def test_a_row_from_a_number_in_memory_is_counted_wherever_it_is() -> None:
     assert (found.lines, found.most_lines) == (30 * 2, 30 * 2 * 2)
 
 
-def test_what_all_programs_load_is_told_apart() -> None:
-    """A row that each program loads counts as common, one that it found before does not."""
+def test_common_sectors_are_those_that_all_programs_load() -> None:
+    """A row that every program loads is common, unless it hits in the L1 cache."""
     asking = Asking(3, 32, lambda _: "x", lambda _: 4)
-    everyone, lanes = np.ones((1, 32), bool), 4 * np.arange(32)[None]
+    lanes = 4 * np.arange(32)[None]
     own = lanes + 4096 * np.arange(3)[:, None]
     for number, address in enumerate((lanes, lanes, own, lanes + 64)):
-        step = Step(number, operations.LDG, None, (), (), None, negated=False)
-        asking.visit(step, address, everyone, repeat=1)
+        visit(asking, number, address)
     found = asking.by_instruction
     assert [found[one].common for one in range(4)] == [12.0, 0.0, 0.0, 6.0]
     assert [found[one].distinct for one in range(4)] == [12.0, 0.0, 12.0, 6.0]

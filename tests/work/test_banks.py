@@ -43,10 +43,10 @@ def passes(places: list[int], asks: list[bool], size: int, *, is_load: bool) -> 
     st.sampled_from(("drawn", "all", "pairs", "next but one", "same")),
     st.sampled_from(("load", "store")),
 )
-def test_each_bank_gives_a_word_a_pass(
+def test_passes_are_the_words_of_the_fullest_bank(
     places: list[int], asks: list[bool], size: int, how: str, kind: str
 ) -> None:
-    """A warp takes as many passes as its fullest bank has words, in each part served at a time."""
+    """A warp takes as many passes as its fullest bank has words, in each part served at once."""
     if how == "all":
         asks = [True] * 64
     lane = {"pairs": lambda one: one & ~1, "next but one": lambda one: one & ~2}.get(how)
@@ -71,7 +71,7 @@ def test_each_bank_gives_a_word_a_pass(
 def test_each_bank_serves_the_threads_of_a_copy_in_their_order(
     source: list[int], words: list[int], asks: list[bool], size: int
 ) -> None:
-    """A thread's word is copied after all words before it in its bank of the cache or of memory."""
+    """A thread's word is copied after all earlier words in its bank of the cache or of memory."""
     expected, banks = 0, 128 // size
     for first in range(0, 64, banks):
         free: Counter[tuple[str, int]] = Counter()
@@ -100,10 +100,12 @@ ROWS: Mapping[tuple[int, int, int], str] = {
     (8, 4, 8192): "16:8.78 32:8.73 64:17.04 128:33.41 -4:11.86 -8:24.25 -16:30.38",
     (4, 4, 4000): "32:8.88 -8:8.83 -16:17.14",
 }
-"""Cycles that copies of 4 bytes a thread took on an H100 whose L1 cache has what they copy.
+"""Cycles that copies of 4 bytes per thread took on an H100 where all data hits in L1.
 
-By rows of the source, from thread to thread in a row and from row to row, bytes; then from thread
-to thread in shared memory, or if negative the threads that write to one bank of it."""
+The keys are the rows of the source, and its strides within a row and between rows in bytes. The
+values are pairs of the stride in shared memory, or, if negative, of the threads that write to one
+bank of it, and the cycles.
+"""
 
 
 def cycles_of_copies(source: Any, address: Any, asks: Any, size: int) -> float:
@@ -113,7 +115,7 @@ def cycles_of_copies(source: Any, address: Any, asks: Any, size: int) -> float:
 
 
 def test_cycles_of_copies_are_those_that_were_measured() -> None:
-    """The median error of patterns that were chosen is 2%, the 90th percentile 9%."""
+    """The median error of patterns that were chosen is 2%, and the 90th percentile is 9%."""
     errors = []
     for (rows, step, stride), measured in ROWS.items():
         source = LANES // (32 // rows) * stride + LANES % (32 // rows) * step

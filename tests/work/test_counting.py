@@ -1,4 +1,4 @@
-"""What a launch does by its kernel's texts: counted once, kept, or the reason why it is not."""
+"""Counts of a launch from its kernel's texts: counted once, stored, or a reason why not."""
 
 import dataclasses
 import json
@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 from counted_kernels import bags, gather, multiply
-from first_texts import first_text
+from first_texts import compiled_texts, first_text
 from launched_kernels import layer_norm
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiling import Store
-from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.texts import Texts
-from occupancy_lab.compiling.texts import texts_of as compiled_texts
 from occupancy_lab.launch import BoundLaunch, Launch
-from occupancy_lab.values import Target
 from occupancy_lab.work import walk
 from occupancy_lab.work.counting import Counted, Counting, count_launch, count_launches
 from occupancy_lab.work.counts import Amount
@@ -31,7 +28,7 @@ NOWHERE = Store(None)
 
 
 def texts_of(function: Any, arguments: dict[str, Any]) -> Texts:
-    """Return the texts of a kernel, TTIR alone."""
+    """Return the texts of a kernel, with only the TTIR."""
     return Texts(function.__name__, "cuda", 4, 1, 0, first_text(function, arguments))
 
 
@@ -45,7 +42,7 @@ def counted(  # noqa: PLR0913 - what counts depend on
     typical: dict[str, str] | None = None,
     **assume: Assumption,
 ) -> Counted:
-    """Return what is counted of a launch."""
+    """Return the counts of a launch."""
     launch = Launch((), arguments, grid, typical=typical or {})
     run = BoundLaunch.of(function, launch)
     found = texts or texts_of(function, arguments)
@@ -53,7 +50,7 @@ def counted(  # noqa: PLR0913 - what counts depend on
 
 
 def test_a_launch_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was counted is kept whole, and counted anew where the entry is damaged."""
+    """Counts are stored completely, and counted again where the entry is damaged."""
     texts = texts_of(multiply, PRODUCT)
     first = counted(multiply, PRODUCT, (2, 4), Store(tmp_path), texts=texts)
     assert first.counts is not None
@@ -67,13 +64,11 @@ def test_a_launch_is_counted_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert counted(multiply, PRODUCT, (2, 4), Store(tmp_path), texts=texts) == first
 
 
-def test_what_is_executed_is_kept_too(tmp_path: Path) -> None:
-    """The binary's instructions are counted with the rest, kept whole, and plain values."""
+def test_executed_counts_are_stored(tmp_path: Path) -> None:
+    """The binary's instructions are stored too, and convert to plain values."""
     tensors = dict.fromkeys(("X", "Y", "W", "B", "Mean", "Rstd"), HALF)
     norm = {**tensors, "stride": 64, "N": 50, "eps": 1e-5, "BLOCK_SIZE": 64}
-    with offline(Target("cuda", "90", 32)):
-        made = Launch((), {**norm, "num_warps": 4}, (4,)).warm_up(layer_norm)
-    texts = compiled_texts(made.asm, made.metadata, "cuda")
+    texts = compiled_texts(layer_norm, Launch((), {**norm, "num_warps": 4}, (4,)))
     first = counted(layer_norm, norm, (4,), Store(tmp_path), texts=texts)
     assert first.executed is not None
     assert first.why_not_executed is None
@@ -87,8 +82,10 @@ def test_what_is_executed_is_kept_too(tmp_path: Path) -> None:
     assert "it has no cubin" in str(without.why_not_executed)
 
 
-def test_what_is_counted_is_kept_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where counting many launches is interrupted, those that were counted are not lost."""
+def test_each_launch_is_stored_as_soon_as_it_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where counting many launches is interrupted, the launches counted so far are stored."""
     store, run = Store(tmp_path), BoundLaunch.of(gather, Launch((), GATHER, (4,)))
     some = [Counting(texts_of(gather, GATHER), run, (4,), {}, number) for number in (1, 2)]
     count = Counting.count
@@ -105,16 +102,16 @@ def test_what_is_counted_is_kept_at_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize("changed", [{"k": 64}, {"stride": 133}])
-def test_other_launches_are_others(tmp_path: Path, changed: dict[str, int]) -> None:
-    """Another argument, grid or assumption is another launch, whatever is kept."""
+def test_other_launches_are_counted_anew(tmp_path: Path, changed: dict[str, int]) -> None:
+    """A launch with another argument or grid does not get the stored counts."""
     texts, store = texts_of(multiply, PRODUCT), Store(tmp_path)
     first = counted(multiply, PRODUCT, (2, 4), store, texts=texts)
     assert counted(multiply, PRODUCT | changed, (2, 4), store, texts=texts) != first
     assert counted(multiply, PRODUCT, (2, 3), store, texts=texts) != first
 
 
-def test_what_is_not_known_is_said() -> None:
-    """Without a grid, without TTIR, or with a text that is none, a sentence says so."""
+def test_a_reason_is_given_where_nothing_is_counted() -> None:
+    """Without a grid, TTIR or a valid text, the reason is given."""
     texts = texts_of(gather, GATHER)
     launch = BoundLaunch.of(gather, Launch((), GATHER))
     none = count_launch(Counting(None, launch, (4,), {}, None), NOWHERE)
@@ -125,13 +122,10 @@ def test_what_is_not_known_is_said() -> None:
     assert why
 
 
-def test_an_error_in_counting_costs_no_page(
+def test_an_error_in_counting_becomes_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a stranger's text does to the counting, the launch is explained without it.
-
-    It is not kept: the next lab may count it.
-    """
+    """An unexpected error in counting becomes the reason, and is not stored."""
 
     def failing(*_: object, **__: object) -> None:
         raise ZeroDivisionError
@@ -143,8 +137,8 @@ def test_an_error_in_counting_costs_no_page(
     assert counted(gather, GATHER, (4,), Store(tmp_path)).counts is not None
 
 
-def test_what_nobody_knows_can_be_assumed() -> None:
-    """Values of a tensor, and an argument of which only the type is given, are assumed by name."""
+def test_unknown_values_can_be_assumed() -> None:
+    """Contents of a tensor and an argument without a value can be assumed by name."""
     texts = texts_of(gather, GATHER)
     open_ = counted(gather, GATHER, (4,), texts=texts).counts
     assert open_ is not None
@@ -161,11 +155,9 @@ def test_what_nobody_knows_can_be_assumed() -> None:
     assert assumed.written_bytes == Amount.of(2 * 1024)
 
 
-def test_numbers_that_grow_with_the_index_are_as_good_as_the_values() -> None:
-    """A tensor assumed to hold 3*i + 2 is counted, in source and binary, as if it were read."""
-    with offline(Target("cuda", "90", 32)):
-        made = Launch((), BAGS, (64,)).warm_up(bags)
-    texts = compiled_texts(made.asm, made.metadata, "cuda")
+def test_a_range_can_be_assumed() -> None:
+    """A tensor assumed to hold 3*i + 2 is counted as if its values were given."""
+    texts = compiled_texts(bags, Launch((), BAGS, (64,)))
     known = Launch((), BAGS, (64,), values={"offsets": tuple(range(2, 3 * 65 + 2, 3))})
     read = count_launch(Counting(texts, BoundLaunch.of(bags, known), (64,), {}, 132), NOWHERE)
     grown = counted(bags, BAGS, (64,), texts=texts, offsets=range(2, 3 * (1 << 20) + 2, 3))
@@ -183,9 +175,7 @@ def test_numbers_that_grow_with_the_index_are_as_good_as_the_values() -> None:
 
 def test_a_for_loop_of_unknown_length_has_its_step_and_names_its_tensor_in_order() -> None:
     """A `for` loop between values of a tensor is no `while`, and the first one is named first."""
-    with offline(Target("cuda", "90", 32)):
-        made = Launch((), BAGS, (64,)).warm_up(bags)
-    texts = compiled_texts(made.asm, made.metadata, "cuda")
+    texts = compiled_texts(bags, Launch((), BAGS, (64,)))
     found = counted(bags, BAGS, (64,), texts=texts).counts
     assert found is not None
     assert [(one.trips, one.step) for one in found.loops] == [(Amount(0, None), 1)]
@@ -194,8 +184,8 @@ def test_a_for_loop_of_unknown_length_has_its_step_and_names_its_tensor_in_order
     assert columns == sorted(columns)
 
 
-def test_the_values_of_small_tensors_steer(tmp_path: Path) -> None:
-    """What a tensor holds is as good as an argument; other values are another launch."""
+def test_contents_of_tensors_make_counts_exact(tmp_path: Path) -> None:
+    """Values of a tensor make counts exact, and are part of the key in the store."""
     texts, store, some = texts_of(gather, GATHER), Store(tmp_path), []
     for index in (tuple(range(1024)), (3,) * 1024):
         launch = Launch((), GATHER, (4,), values={"index": index})

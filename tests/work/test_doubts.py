@@ -1,4 +1,4 @@
-"""Where a kernel's first text and its machine code do not agree on what a launch does."""
+"""Doubts where a kernel's TTIR and its machine code disagree on what a launch does."""
 
 import dataclasses
 
@@ -17,7 +17,7 @@ ELEMENTS = 64 * 4096
 
 
 def moving(loaded: int, stored: int) -> Executed:
-    """Return machine code whose threads load and store so many elements."""
+    """Return machine code whose threads load and store *loaded* and *stored* elements."""
     run = executed([place(3)], 100)
     (access,) = run.accesses
     return dataclasses.replace(
@@ -32,7 +32,7 @@ def moving(loaded: int, stored: int) -> Executed:
 
 
 def multiplying(*flops: int | None) -> Executed:
-    """Return machine code whose tensor instructions do so many FLOPs at each of some lines."""
+    """Return machine code with the given FLOPs of tensor instructions on each line."""
     run = executed([place(10 + one) for one in range(len(flops))], 100)
     lines = tuple(
         dataclasses.replace(line, tensor_flops=None if one is None else Amount.of(one))
@@ -53,7 +53,7 @@ def multiplying(*flops: int | None) -> Executed:
     ],
 )
 def test_bytes_must_agree(loaded: int, stored: int, numbers: list[str]) -> None:
-    """More than a hundredth apart is told, but of loads that several threads make alike."""
+    """Differences above 1% are doubted, unless several threads load the same bytes."""
     found = doubts(COUNTS, moving(loaded, stored))
     assert [one.number for one in found] == numbers
     for one in found:
@@ -66,7 +66,7 @@ def test_bytes_must_agree(loaded: int, stored: int, numbers: list[str]) -> None:
     [(1.0, 0), (4.0, 0), (3.0, 0), (0.75, 1), (1.5, 1), (0.0, 1)],
 )
 def test_products_must_agree(of_the_dot: float, numbers: int) -> None:
-    """Tensor instructions do the FLOPs of dots, or a power of two as many, or three of tf32x3."""
+    """FLOPs of dots may be repeated by a power of two of warps, or three times as in tf32x3."""
     counts = matmul(4096, 128, 132)
     found = doubts(counts, multiplying(round(of_the_dot * 2 * 4096**3)))
     assert [one.number for one in found] == ["FLOPs of dots"] * numbers
@@ -74,7 +74,7 @@ def test_products_must_agree(of_the_dot: float, numbers: int) -> None:
 
 @pytest.mark.parametrize(("done", "numbers"), [(3.0, 0), (5.0, 0), (2.5, 1)])
 def test_some_products_may_be_repeated(done: float, numbers: int) -> None:
-    """Of two dots one may be done by two or four warps alike, and the other by one."""
+    """One of two dots may be repeated by two or four warps while the other is not."""
     counts = matmul(4096, 128, 132)
     dots = [one for one in counts.arithmetic if one.operation == "dot"]
     counts = dataclasses.replace(counts, arithmetic=(*dots, *dots))
@@ -82,8 +82,8 @@ def test_some_products_may_be_repeated(done: float, numbers: int) -> None:
     assert len(found) == numbers
 
 
-def test_what_cannot_be_compared_is_no_doubt() -> None:
-    """No number is doubted where a value, the code or the shape of a product is not known."""
+def test_unknown_numbers_are_not_doubted() -> None:
+    """Nothing is doubted where a value, the code or the shape of a product is not known."""
     counts = matmul(4096, 128, 132)
     assert doubts(counts, multiplying(7, None)) == ()
     assert doubts(counts, None) == doubts(None, multiplying(7)) == ()
@@ -94,7 +94,7 @@ def test_what_cannot_be_compared_is_no_doubt() -> None:
 
 
 def of_recorded() -> list[tuple[str, Counts, Executed]]:
-    """Return what is counted of the recorded launches, as far as their binaries are followed."""
+    """Return the counts of recorded launches whose binaries can be followed."""
     return [
         (one.kernel, counts_of(one), found)
         for one in recorded_launches()
@@ -103,10 +103,10 @@ def of_recorded() -> list[tuple[str, Counts, Executed]]:
 
 
 @pytest.mark.slow
-def test_recorded_launches_are_hardly_doubted() -> None:
-    """Of public launches 6 are told: products under a causal mask, and loads that are shared.
+def test_few_recorded_launches_are_doubted() -> None:
+    """Doubts of public launches are causal products, and loads shared by threads.
 
-    Nsight Compute counted the instructions of all of them as they are followed.
+    Nsight Compute confirms the instructions of all these launches.
     """
     found = {
         (kernel, one.number) for kernel, counts, run in of_recorded() for one in doubts(counts, run)

@@ -1,6 +1,6 @@
-"""Every count of small drawn kernels is what Triton's own interpreter does on the CPU.
+"""Counts of small random kernels equal what Triton's interpreter does on the CPU.
 
-`OCCUPANCY_LAB_DRAWN_KERNELS=2000 pytest tests/work/test_drawn_kernels.py` draws more of them.
+`OCCUPANCY_LAB_DRAWN_KERNELS=2000 pytest tests/work/test_drawn_kernels.py` generates more of them.
 """
 
 import itertools
@@ -27,28 +27,28 @@ ARITHMETIC = ("dot", "addf", "mulf", "exp", "reduce", "scan")
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "30"))
 
 Numbers = dict[Any, dict[str, Amount]]
-"""Numbers by name of each place: what is there, and its line with those of the calls to it."""
+"""Numbers by name for each place: a kind with the lines of the place and of the calls to it."""
 
 
 @pytest.fixture(scope="module")
 def interpreter() -> Iterator[Interpreter]:
-    """Return Triton's interpreter, which starts once."""
+    """Return Triton's interpreter, which is started once."""
     with Interpreter() as running:
         yield running
 
 
-# What is counted of a launch
+# Counts of a launch
 
 
 def counted(drawn: Drawn, path: Path, **more: Any) -> Counts:
-    """Return the counts of a launch of a file's `kernel`, with *more* of what `count` takes."""
+    """Return the counts of a launch of a file's `kernel`; *more* is passed to `count`."""
     arguments = {name: plain(value) for name, value in drawn.arguments.items()}
     module = read_ttir(first_text(kernel_of(path), arguments))
     return count(module, arguments, drawn.grid, resident=drawn.resident, **more)
 
 
 def plain(value: Any) -> Any:
-    """Return an argument as a launch has it."""
+    """Return an argument as a launch takes it."""
     return Pointer(value.dtype, 1 << 24) if isinstance(value, Tensor) else value
 
 
@@ -60,7 +60,7 @@ def kernel_of(path: Path) -> Any:
 
 
 def values(drawn: Drawn) -> dict[str, tuple[int, ...]]:
-    """Return the values of the tensors whose values matter."""
+    """Return the contents of the tensors whose contents matter."""
     return {
         name: one.values
         for name, one in drawn.arguments.items()
@@ -70,12 +70,12 @@ def values(drawn: Drawn) -> dict[str, tuple[int, ...]]:
 
 # Numbers by place
 #
-# The compiler may leave out an access that never has an active element, a loop that never runs
-# twice, and a branch that is always taken or never; `whole` is whether these are there.
+# The compiler may omit an access that never has an active element, a loop that never runs twice,
+# and a branch that is always or never taken; `whole` includes these.
 
 
 def counted_numbers(counts: Counts, *, whole: bool) -> Numbers:
-    """Return what was counted."""
+    """Return the counted numbers."""
     found: list[tuple[Any, dict[str, Amount]]] = []
     for access in counts.accesses:
         if whole or access.active.high:
@@ -109,7 +109,7 @@ def counted_footprints(counts: Counts, *, whole: bool) -> Iterator[tuple[Any, di
 
 
 def ran_numbers(ran: Ran, *, whole: bool) -> Numbers:
-    """Return what ran."""
+    """Return the numbers of the run."""
     found: list[tuple[Any, dict[str, int]]] = []
     for (where, kind, _), moved in ran.moved.items():
         if whole or moved.active:
@@ -137,18 +137,18 @@ def ran_numbers(ran: Ran, *, whole: bool) -> Numbers:
 
 
 def known(number: int | None) -> Amount:
-    """Return *number* as an amount, None as one that nobody knows."""
+    """Return *number* as an amount; None becomes an unknown amount."""
     return Amount(0, None) if number is None else Amount.of(number)
 
 
 def lines(place: Place) -> tuple[int, ...]:
-    """Return the kernel's own lines of *place* and of the calls to it, innermost first."""
+    """Return the kernel's own lines among *place* and the calls to it, innermost first."""
     calls = (place, *place.called_from)
     return tuple(one.line for one in calls if one.file == place.outermost.file)
 
 
 def summed(found: Iterable[tuple[Any, dict[str, Amount]]]) -> Numbers:
-    """Return the numbers of all operations at each place together."""
+    """Return the sums of the numbers of all operations at each place."""
     at: Numbers = {}
     for place, numbers in found:
         at[place] = {
@@ -159,13 +159,13 @@ def summed(found: Iterable[tuple[Any, dict[str, Amount]]]) -> Numbers:
 
 
 def together(name: str, one: Amount, other: Amount) -> Amount:
-    """Return a number of two operations together."""
+    """Return the combined number of two operations."""
     limits = {"least": min, "most": max}
     return limits[name](one, other, key=lambda one: one.low) if name in limits else one + other
 
 
 def differences(counts: Counts, ran: Ran) -> list[str]:
-    """Return each place whose numbers are not those of what ran, with both."""
+    """Return each place whose counted numbers differ from those of the run."""
     there, here = counted_numbers(counts, whole=False), ran_numbers(ran, whole=False)
     return [
         *(
@@ -183,7 +183,7 @@ def differences(counts: Counts, ran: Ran) -> list[str]:
 
 
 def outside(counts: Counts, ran: Ran) -> list[str]:
-    """Return each number that is not between the limits which were counted."""
+    """Return each number of the run that is outside of the counted limits."""
     there, most = counted_numbers(counts, whole=True), ran_numbers(ran, whole=True)
     least = ran_numbers(ran, whole=False)
     return [
@@ -226,7 +226,7 @@ def written_and_run(drawn: Drawn, interpreter: Interpreter, folder: Path) -> tup
 
 @pytest.fixture
 def drawn_and_run(interpreter: Interpreter, tmp_path: Path) -> Callable[[Drawn], tuple[Path, Ran]]:
-    """Return a function that writes a drawn kernel and runs its launch."""
+    """Return a function that writes a random kernel and runs its launch."""
 
     def run(drawn: Drawn) -> tuple[Path, Ran]:
         path, ran = written_and_run(drawn, interpreter, tmp_path)
@@ -244,10 +244,10 @@ DRAWN = settings(
 )
 
 
-def test_drawn_kernels_do_what_is_counted(
+def test_random_kernels_are_counted_exactly(
     drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:
-    """Loops, branches, accesses, dots and footprints of any drawn kernel are counted exactly."""
+    """Loops, branches, accesses, dots and footprints of any random kernel are counted exactly."""
 
     @DRAWN
     @given(kernels())
@@ -259,10 +259,10 @@ def test_drawn_kernels_do_what_is_counted(
     check()
 
 
-def test_what_is_not_known_is_between_limits(
+def test_limits_without_contents_of_tensors(
     drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:
-    """Without the values of tensors that steer a kernel, what it does lies between its limits."""
+    """Where the contents of tensors that steer a kernel are unknown, limits contain the run."""
 
     @settings(DRAWN, max_examples=EXAMPLES // 3)
     @given(kernels())
@@ -317,10 +317,10 @@ WANDERING = (
 
 
 @pytest.mark.parametrize("source", [SEARCH, WANDERING])
-def test_what_a_loop_carries_and_nobody_knows_is_between_limits(
+def test_limits_of_unknown_carried_values(
     source: str, interpreter: Interpreter, tmp_path: Path
 ) -> None:
-    """Where each element goes its own way through a loop, it may ask for a sector of its own."""
+    """Where each element takes its own path through a loop, limits contain the run."""
     numbers = tuple(one * one % 4093 for one in range(2048))
     arguments = {
         "table": Tensor("int32", tuple(sorted(numbers))),
@@ -349,10 +349,8 @@ GATHERED = (
 )
 
 
-def test_rows_that_a_descriptor_gathers_and_scatters_are_counted(
-    interpreter: Interpreter, tmp_path: Path
-) -> None:
-    """Of rows that a tensor has the bytes inside of the descriptor's are counted, and no others."""
+def test_gathers_and_scatters_of_descriptors(interpreter: Interpreter, tmp_path: Path) -> None:
+    """Gathers and scatters through descriptors count only the bytes inside the tensor."""
     rows = Tensor("int32", (5, 1, 5, 70, 2, 39, 40, 3, *range(8)))
     given = {"n": 40, "rows": rows, "x": Tensor("float32"), "y": Tensor("float32"), "CB": 8}
     drawn = Drawn(GATHERED, given, (2,), 1, frozenset())
@@ -366,10 +364,10 @@ def test_rows_that_a_descriptor_gathers_and_scatters_are_counted(
         assert access.active.exact == sum(moved)
 
 
-def test_what_is_assumed_of_a_tensor_is_as_its_values(
+def test_an_assumed_number_is_as_good_as_the_contents(
     drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:
-    """To assume the one number that a tensor holds gives the counts of its values."""
+    """Assuming the one number that a tensor holds gives the same counts as its contents."""
 
     @settings(DRAWN, max_examples=EXAMPLES // 3)
     @given(kernels(), st.integers(0, LARGEST_INDEX))

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 from compare_work import executed_of
+from first_texts import compiled_texts
 from launched_kernels import layer_norm, matmul, sines
 from recorded_work import recorded_launches
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.texts import Texts, texts_of
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
@@ -26,31 +25,26 @@ from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
 COUNTED = [one for one in recorded_launches() if one.is_counted]
-COUNTERS = {
-    "instructions": "instructions",
-    "load_sectors": "load_sectors",
-    "store_sectors": "store_sectors",
-    "copies": "smsp__inst_executed_op_ldgsts.sum",
-}
+COPIES = "smsp__inst_executed_op_ldgsts.sum"
 X = Pointer("float32", 1 << 24)
 ASSERTING = "triton_red_fused__log_softmax_arange_nll_loss_forward_sub_1"
 
 
 def numbers(found: Executed) -> dict[str, Amount]:
-    """Return what Nsight Compute has counters of."""
+    """Return the numbers that Nsight Compute counts, by the recorded counter."""
     copies = (one.executions for one in found.accesses if one.operation == "copy")
     return {
         "instructions": found.instructions,
         "load_sectors": found.load_sectors,
         "store_sectors": found.store_sectors,
-        "copies": total(copies),
+        COPIES: total(copies),
     }
 
 
 def test_public_launches_execute_what_nsight_compute_counts() -> None:
-    """Instructions and sectors are within 1 %, most exactly; what is not known is in its range.
+    """Instructions and sectors are within 1% of the counters, mostly exact, or in their range.
 
-    Warps that wait for a copy or a lock ask again, how often nobody can know.
+    Warps that wait for a copy or a lock poll an unknown number of times.
     """
     exact, known, missed = 0, 0, []
     for launch in COUNTED:
@@ -59,7 +53,7 @@ def test_public_launches_execute_what_nsight_compute_counts() -> None:
         exact += found.instructions.exact == launch.number("instructions")
         known += not found.unknowns
         for name, amount in numbers(found).items():
-            counted = launch.number(COUNTERS[name])
+            counted = launch.number(name)
             if counted is None:
                 continue
             waits = any(one.assumed == NO_WAIT for one in found.unknowns)
@@ -71,25 +65,23 @@ def test_public_launches_execute_what_nsight_compute_counts() -> None:
     assert known > 0.85 * len(COUNTED)
 
 
-def compiled(arch: str, columns: int, num_warps: int = 4) -> tuple[Texts, Launch]:
-    """Return the texts of a layer norm of rows of so many columns, and the launch."""
-    launch = Launch(
-        (X, X, X, X, X, X, columns, columns, 1e-5), {"BLOCK_SIZE": 256, "num_warps": num_warps}
-    )
-    with offline(Target("cuda", arch, 32)):
-        made = launch.warm_up(layer_norm)
-    texts = texts_of(made.asm, made.metadata, "cuda")
-    assert texts is not None
-    return texts, launch
+def compiled(function: Any, launch: Launch, arch: str) -> tuple[Texts, dict[str, Any]]:
+    """Return the texts of a kernel, and its arguments by name."""
+    arguments = dict(zip(function.arg_names, launch.arguments, strict=False))
+    return compiled_texts(function, launch, Target("cuda", arch, 32)), arguments
+
+
+def normed(arch: str, columns: int) -> tuple[Texts, dict[str, Any]]:
+    """Return the texts of a layer norm of rows with *columns* columns, and its arguments."""
+    launch = Launch((*[X] * 6, columns, columns, 1e-5), {"BLOCK_SIZE": 256, "num_warps": 4})
+    return compiled(layer_norm, launch, arch)
 
 
 @pytest.mark.parametrize("arch", ["75", "80", "90", "100", "120"])
 def test_a_layer_norm_moves_and_repeats_what_its_source_says(arch: str) -> None:
-    """Each row is loaded thrice and stored once, in as many passes as blocks cover it."""
+    """Each row is loaded three times and stored once, in as many passes as blocks cover it."""
     columns, rows = 1003, 77
-    texts, launch = compiled(arch, columns)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    arguments = dict(zip(names, launch.arguments, strict=True))
+    texts, arguments = normed(arch, columns)
     found = execute(texts, arguments, (rows,))
     moved: dict[tuple[str, str | None], int] = {}
     for one in found.accesses:
@@ -113,10 +105,9 @@ def test_a_layer_norm_moves_and_repeats_what_its_source_says(arch: str) -> None:
 
 
 def test_lines_have_kinds_and_the_calls_that_lead_to_them() -> None:
-    """The sum's shuffles are on the line of the kernel that calls it."""
-    texts, launch = compiled("90", 1000)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    found = execute(texts, dict(zip(names, launch.arguments, strict=True)), (8,))
+    """Shuffles of a sum count on the kernel's line that calls it, and lines are sorted."""
+    texts, arguments = normed("90", 1000)
+    found = execute(texts, arguments, (8,))
     shuffling = [one for one in found.lines if "shuffles" in one.kinds]
     assert shuffling
     assert all(one.place.outermost.file.endswith("launched_kernels.py") for one in shuffling)
@@ -126,17 +117,15 @@ def test_lines_have_kinds_and_the_calls_that_lead_to_them() -> None:
 
 
 @pytest.mark.parametrize("columns", [1003, 4096, 50_001])
-def test_passes_that_are_left_out_change_nothing(
+def test_skipping_passes_hardly_changes_anything(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launch is counted as when each pass of its loops is followed, but for what L1 keeps.
+    """Skipping passes of loops only changes L1 hits and the passes of the L1 cache, slightly.
 
-    A pass that stands for many may load what another loop did, and then counts as distinct; in
-    which banks of tags its lines are stands for the others too.
+    A pass that stands for others may load what another loop loaded, which then counts as distinct,
+    and the tag banks of its lines stand for those of the others.
     """
-    texts, launch = compiled("90", columns)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    arguments = dict(zip(names, launch.arguments, strict=True))
+    texts, arguments = normed("90", columns)
     found = execute(texts, arguments, (5,))
     monkeypatch.setattr(skipping, "LEAST", 1 << 40)
     monkeypatch.setattr(followed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
@@ -153,8 +142,8 @@ def test_passes_that_are_left_out_change_nothing(
     assert dataclasses.replace(found, **same) == dataclasses.replace(every, **same)
 
 
-def test_copies_from_where_nobody_knows_fill_shared_memory() -> None:
-    """Copies whose addresses come from memory are counted, and their sectors a range."""
+def test_copies_from_unknown_addresses() -> None:
+    """Copies from unknown addresses are counted, with a range of sectors."""
     launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
     found = executed_of(launch)
     assert found is not None
@@ -165,8 +154,8 @@ def test_copies_from_where_nobody_knows_fill_shared_memory() -> None:
     }
 
 
-def test_rows_whose_numbers_are_in_memory_are_as_many_sectors_as_nsight_compute_counts() -> None:
-    """All threads of a warp read one row, wherever it is: its sectors are known within one."""
+def test_sectors_of_rows_at_indices_from_memory() -> None:
+    """The sectors of rows at indices from memory are known within one per warp."""
     some = [one for one in recorded_launches("h200") if one.kernel == "embedding_kernel"]
     (launch,) = (one for one in some if one.row["num_ctas"] == "1")
     found, counted = executed_of(launch), launch.number("load_sectors")
@@ -179,17 +168,15 @@ def test_rows_whose_numbers_are_in_memory_are_as_many_sectors_as_nsight_compute_
 
 
 def test_an_assertion_that_fails_ends_the_launch() -> None:
-    """Warps go no further than the branch to itself behind a call that does not return."""
+    """Warps stop at the branch to itself behind the call of a failed assertion."""
     endless = (one for one in recorded_launches() if one.kernel.startswith(ASSERTING))
     found = map(executed_of, endless)
     assert any(one and one.instructions.exact == one.followed * 16 * 43 for one in found)
 
 
 def test_many_programs_are_counted_from_some() -> None:
-    """Of more programs than are followed, those that are stand for all."""
-    texts, launch = compiled("90", 1000)
-    names = ("X", "Y", "W", "B", "Mean", "Rstd", "stride", "N", "eps")
-    arguments = dict(zip(names, launch.arguments, strict=True))
+    """A launch of very many programs is counted from a sample."""
+    texts, arguments = normed("90", 1000)
     few, many = (execute(texts, arguments, (rows,)) for rows in (100, 1_000_000))
     assert many.followed < many.programs == 1_000_000
     assert many.instructions == few.instructions * 10_000
@@ -197,7 +184,7 @@ def test_many_programs_are_counted_from_some() -> None:
 
 
 def test_programs_that_stand_for_others_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A causal attention, whose loops end by the first axis of its grid, is counted as a whole."""
+    """Following one program per distinct index gives the same counts as following all."""
     launch = next(
         one for one in recorded_launches() if one.kernel == "_attn_fwd" and "True" in one.trial
     )
@@ -222,18 +209,14 @@ def multiplied(arch: str, size: int, inner: int, **options: int) -> tuple[Texts,
     block = {"BLOCK_SIZE_M": 128, "BLOCK_SIZE_N": 128, "BLOCK_SIZE_K": inner}
     constexprs = {**block, "GROUP_SIZE_M": 8, "ACTIVATION": ""}
     launch = Launch((half, half, half, *numbers_of), {**constexprs, "num_warps": 4, **options})
-    with offline(Target("cuda", arch, 32)):
-        made = launch.warm_up(matmul)
-    texts = texts_of(made.asm, made.metadata, "cuda")
-    assert texts is not None
-    return texts, dict(zip(matmul.arg_names, launch.arguments, strict=False))
+    return compiled(matmul, launch, arch)
 
 
 @pytest.mark.parametrize("num_ctas", [2, 4])
 def test_ctas_of_a_cluster_do_what_its_source_says(num_ctas: int) -> None:
-    """A product of matrices is stored once, and multiplied as often, by all CTAs of its clusters.
+    """The CTAs of clusters together store and multiply what the source says.
 
-    They load what the source says or more: CTAs that share a block of a matrix each load it.
+    They load at least as much as the source says, because CTAs that share a block each load it.
     """
     size = 256
     texts, arguments = multiplied("90", size, 64, num_ctas=num_ctas)
@@ -252,32 +235,24 @@ def test_ctas_of_a_cluster_do_what_its_source_says(num_ctas: int) -> None:
 
 
 @pytest.mark.parametrize("num_stages", [1, 3])
-def test_most_passes_of_blackwells_products_are_left_out(
+def test_passes_of_blackwells_products_are_skipped(
     num_stages: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """80 blocks are enough for 64 passes, in each of which a warp may try again to go on."""
+    """80 blocks are enough for 64 passes in which a warp may retry a wait."""
     monkeypatch.setattr(SassRun, "most_blocks", 80)
     texts, arguments = multiplied("100", 4096, 64, num_stages=num_stages)
     found = execute(texts, arguments, (1024,))
     loop = max(found.loops, key=lambda one: one.instructions)
-    passes = 64 if num_stages == 1 else 63  # the last is behind the loop
+    passes = 64 if num_stages == 1 else 63  # the last pass is behind the loop
     assert loop.trips.high == loop.entered.high * passes == 1024 * texts.num_warps * passes
     loaded = [one for one in found.accesses if one.operation in {"load", "copy"}]
     moved = sum((one.threads.high or 0) * one.thread_bytes for one in loaded)
     assert moved == 2 * 1024 * 64 * 128 * 64 * 2
 
 
-def test_what_cannot_be_followed_is_refused() -> None:
-    """Without a cubin one sentence says so."""
-    texts, _ = compiled("90", 1000)
-    fields = {name: getattr(texts, name) for name in Texts.__slots__} | {"cubin": None}
-    with pytest.raises(BinaryError, match="no cubin"):
-        execute(Texts(**fields), {}, (1,))
-
-
 @pytest.mark.slow
-def test_arrays_in_local_memory_are_of_unusual_numbers() -> None:
-    """Sines keep an array there for large arguments alone: as a rule nothing of it is moved."""
+def test_arrays_for_unusual_arguments_are_not_used() -> None:
+    """Arrays in local memory that sines only use for large arguments count as usually unused."""
     numbers = tensor((1 << 24,), "float32")
     run = dry_run(sines, "h100")[(1 << 14,)](numbers, numbers, 1 << 24, BLOCK=1024)
     (record,) = run.records

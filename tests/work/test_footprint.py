@@ -1,4 +1,4 @@
-"""The distinct bytes of a launch are the same however they are found."""
+"""The distinct bytes of a launch are the same with each way of counting them."""
 
 from typing import Any
 from unittest.mock import patch
@@ -39,7 +39,7 @@ numbers = st.lists(st.integers(0, 300), min_size=1, max_size=9, unique=True).map
 @settings(max_examples=12, deadline=None)
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70), st.integers(0, 9))
 def test_tiles_one_by_one_are_those_that_are_spread(m: int, n: int, k: int, more: int) -> None:
-    """Kinds of tiles moved by their steps have the bytes and sectors of each program's tiles."""
+    """Moving kinds of tiles by steps gives the same bytes and sectors as listing every tile."""
     stride = max(m, n, k) + more
     sizes = {"m": m, "n": n, "k": k, "stride": stride, "M": 32, "N": 16, "K": 16}
     launches: list[tuple[Any, tuple[int, ...], dict[str, Any]]] = [
@@ -66,7 +66,7 @@ def test_tiles_one_by_one_are_those_that_are_spread(m: int, n: int, k: int, more
 
 
 def checked(touch: Touch, asked: Amount) -> Accessed:
-    """Return what is known of an access, whose sectors are those of its bytes."""
+    """Return what is known of an access, after comparing its sectors with those of its bytes."""
     groups = grouped(touch, None)
     found = touched(touch, groups, SECTOR)
     expected = [one.whole(SECTOR) for one in touched(touch, groups)]
@@ -81,7 +81,7 @@ def checked(touch: Touch, asked: Amount) -> Accessed:
 def test_runs_that_are_moved_are_the_bytes_of_each_move(
     starts: list[int], near: list[int], far: list[int], length: int
 ) -> None:
-    """What runs cover when they are moved by each sum of steps is a set of bytes."""
+    """Moved runs cover the union of all their moves."""
     begins = np.array(starts, "int64")
     one = merged(begins, begins + length)
     steps = [np.array(near, "int64"), np.array(far, "int64") * 1000]
@@ -102,7 +102,7 @@ def test_runs_that_are_moved_are_the_bytes_of_each_move(
 
 @given(numbers, st.integers(1, 50), st.sampled_from([32, 128]))
 def test_whole_units_cover_all_that_they_touch(starts: list[int], length: int, unit: int) -> None:
-    """Whole sectors and lines of runs are those in which a byte of them lies."""
+    """Whole sectors and lines are those that contain a byte of the runs."""
     begins = np.array(starts, "int64")
     found = Bytes(begins, begins + length).whole(unit)
     assert found.size == unit * len(
@@ -111,7 +111,7 @@ def test_whole_units_cover_all_that_they_touch(starts: list[int], length: int, u
 
 
 def test_too_many_runs_are_refused() -> None:
-    """What would take seconds to merge is told to be too scattered."""
+    """Sets with too many runs to merge raise an error."""
     many = np.arange(footprint.MOST_MERGED // 4, dtype="int64") * 4
     with pytest.raises(TooManyRunsError):
         spread(Bytes(many, many + 2), [np.arange(8, dtype="int64") * many[-1] * 2])
@@ -126,9 +126,9 @@ def test_too_many_runs_are_refused() -> None:
 def test_sets_that_repeat_have_the_bytes_of_all_their_runs(
     runs: list[tuple[int, int]], step: int, times: int, tail: int
 ) -> None:
-    """A union of sets with regular steps is that of their runs, or is refused where they meet.
+    """The union of sets with regular steps is that of their runs, or an error where they overlap.
 
-    One of them has none, as of a load whose threads are all masked.
+    One of the sets is empty, as for a load whose threads are all masked.
     """
     steps, nothing = (np.arange(times, dtype="int64") * step,), np.array([], dtype="int64")
     ones = [merged(np.array([start]), np.array([start + length])) for start, length in runs]
@@ -153,7 +153,7 @@ def test_sets_that_repeat_have_the_bytes_of_all_their_runs(
 
 @pytest.mark.parametrize("n", [300_000, 300_001, 30_000_001])
 def test_a_column_of_a_large_matrix_is_counted_exactly(n: int) -> None:
-    """Of elements a row apart each is one run, however many, and so are those beside them."""
+    """A column of a large matrix is counted exactly, as is a column beside it."""
     arguments = {"x": FAR, "y": FAR, "n": n, "stride": 33, "B": 1024}
     counts = count(read_ttir(first_text(columns, arguments)), arguments, (-(-n // 1024),))
     x, y = sorted(counts.footprints, key=lambda one: str(one.tensor))

@@ -1,4 +1,4 @@
-"""What AMD's instructions make of whole numbers, against Python's own numbers."""
+"""What AMD's instructions compute of integers, against Python's integers."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ wide = st.integers(0, 2**64 - 1)
 
 
 def signed(value: int, bits: int = 32) -> int:
-    """Return a number whose highest bit is its sign."""
+    """Return a number of *bits* bits as a signed one."""
     return (value & (1 << bits) - 1 ^ 1 << bits - 1) - (1 << bits - 1)
 
 
 def array(value: int, bits: int = 32) -> np.ndarray:
-    """Return a number as instructions have it."""
+    """Return a number as an array."""
     return np.full((1, 1), value, f"u{bits // 8}")
 
 
@@ -29,7 +29,7 @@ def made(name: str, *values: np.ndarray) -> int:
 
 @given(words, words, words)
 def test_words_are_added_multiplied_and_joined(a: int, b: int, c: int) -> None:
-    """Results are the lowest 32 bits; of high products the upper ones."""
+    """Results are the lowest 32 bits, or the upper 32 bits for high products."""
     x, y, z = array(a), array(b), array(c)
     assert made("s_add_i32", x, y) == (a + b) % 2**32
     assert made("s_mul_hi_u32", x, y) == a * b >> 32
@@ -44,7 +44,7 @@ def test_words_are_added_multiplied_and_joined(a: int, b: int, c: int) -> None:
 
 @given(words, words, st.integers(0, 1))
 def test_carries_and_borrows_come_out(a: int, b: int, carry: int) -> None:
-    """The scalar condition, and a lane's bit, is whether 32 bits did not do."""
+    """Carries and borrows are in the scalar condition or in a lane's bit."""
     total, over = FORMS["s_addc_u32"].compute(array(a), array(b), np.array([[bool(carry)]]))
     assert (int(total[0, 0]), bool(over[0, 0])) == ((a + b + carry) % 2**32, a + b + carry >= 2**32)
     rest, under = FORMS["v_subbrev_co_u32"].compute(array(a), array(b), np.array([[bool(carry)]]))
@@ -53,7 +53,7 @@ def test_carries_and_borrows_come_out(a: int, b: int, carry: int) -> None:
 
 @given(wide, st.integers(0, 200), wide)
 def test_numbers_of_64_bits_are_shifted_and_added(a: int, by: int, b: int) -> None:
-    """An amount counts by its lowest 6 bits."""
+    """64-bit numbers are shifted by the lowest 6 bits of an amount, added and compared."""
     x, amount = array(a, 64), array(by)
     assert made("s_lshl_b64", x, amount) == (a << by % 64) % 2**64
     assert made("v_lshrrev_b64", amount, x) == a >> by % 64
@@ -65,7 +65,7 @@ def test_numbers_of_64_bits_are_shifted_and_added(a: int, by: int, b: int) -> No
 
 @given(words, st.integers(0, 31), st.integers(0, 32))
 def test_fields_of_bits_are_taken_out(a: int, first: int, count: int) -> None:
-    """A field is so many bits from one on, with its sign or without."""
+    """A bit field is extracted, sign-extended where it is signed."""
     plain = a >> first & (1 << count) - 1
     assert made("s_bfe_u32", array(a), array(count << 16 | first)) == plain
     if count > 0 and first + count <= 32:
@@ -75,7 +75,7 @@ def test_fields_of_bits_are_taken_out(a: int, first: int, count: int) -> None:
 
 @given(words, words)
 def test_comparisons_know_signs(a: int, b: int) -> None:
-    """Signed and unsigned ones differ where the highest bit is set; halves are compared alone."""
+    """Comparisons are signed or unsigned, and 16-bit ones ignore the upper half."""
     x, y = array(a), array(b)
     assert made("v_cmp_gt_u32", x, y) == (a > b)
     assert made("s_cmp_gt_i32", x, y) == (signed(a) > signed(b))
@@ -84,7 +84,7 @@ def test_comparisons_know_signs(a: int, b: int) -> None:
 
 @given(st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1))
 def test_a_division_by_a_float_ends_on_the_right_number(a: int, b: int) -> None:
-    """The compiler divides by a reciprocal and mends it twice, as here."""
+    """The compiler's division by a reciprocal with two corrections is exact."""
     guess = made(
         "v_mul_f32",
         array(0x4F7FFFFE),
@@ -112,12 +112,12 @@ def test_a_division_by_a_float_ends_on_the_right_number(a: int, b: int) -> None:
     ],
 )
 def test_operands_are_read_as_numbers(text: str, name: str, number: int | None) -> None:
-    """Short immediates have a sign where the instruction's kind has one; floats are their bits."""
+    """Short immediates are sign-extended where the instruction is signed; floats are their bits."""
     assert number_of(text, name) == number
 
 
 def test_parts_of_a_register_are_selected() -> None:
-    """SDWA takes a byte or a half, with its sign or without."""
+    """SDWA selects a byte or a half, sign-extended or not."""
     value = array(0x80FF7F01)
     assert int(selected(value, "BYTE_1", is_signed=False)[0, 0]) == 0x7F
     assert int(selected(value, "WORD_1", is_signed=True)[0, 0]) == 0xFFFF80FF

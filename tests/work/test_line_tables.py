@@ -1,18 +1,17 @@
-"""The lines of the source of instructions, against nvdisasm's and against the PTX."""
+"""The source lines of instructions, against nvdisasm and the PTX."""
 
 import re
 from pathlib import PurePath
 
 from disassembled import nvdisasm, public_kernels
+from first_texts import compiled_texts
 from launched_kernels import layer_norm
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
-from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch
-from occupancy_lab.values import Target
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.line_tables import ptx_places, read_lines
 
@@ -29,7 +28,7 @@ PTX = """
 
 
 def test_lines_are_those_of_nvdisasm() -> None:
-    """Each instruction has the file and the line that nvdisasm prints above it."""
+    """Each instruction has the file and line that nvdisasm prints."""
     for kernel, cubin in public_kernels().items():
         found = read_lines(read_elf(cubin, EM_CUDA, "a cubin"), kernel, None)
         text = nvdisasm(cubin, "--print-line-info")
@@ -46,14 +45,13 @@ def test_lines_are_those_of_nvdisasm() -> None:
 
 
 def test_the_ptx_says_columns_and_calls() -> None:
-    """With the PTX most instructions have a column, on the same line as without, and calls."""
+    """The PTX adds columns and calls without changing the lines."""
     x = Pointer("float32", 1 << 20)
-    with offline(Target("cuda", "90", 32)):
-        launch = Launch((x, x, x, x, x, x, 1000, 1000, 1e-5), {"BLOCK_SIZE": 256})
-        compiled = launch.warm_up(layer_norm)
-    elf = read_elf(compiled.asm["cubin"], EM_CUDA, "a cubin")
-    without = read_lines(elf, compiled.metadata.name, None)
-    found = read_lines(elf, compiled.metadata.name, compiled.asm["ptx"])
+    launch = Launch((x, x, x, x, x, x, 1000, 1000, 1e-5), {"BLOCK_SIZE": 256})
+    texts = compiled_texts(layer_norm, launch)
+    elf = read_elf(texts.cubin or b"", EM_CUDA, "a cubin")
+    without = read_lines(elf, texts.name, None)
+    found = read_lines(elf, texts.name, texts.ptx)
     columns, calls = 0, set()
     for one, other in zip(found, without, strict=True):
         assert one is not None
@@ -66,7 +64,7 @@ def test_the_ptx_says_columns_and_calls() -> None:
 
 
 def test_a_line_of_the_ptx_is_reached_through_calls() -> None:
-    """The comment behind a .loc names the calls, innermost first; line 0 is no line."""
+    """The comment behind a .loc gives the calls, innermost first; line 0 is not a line."""
     places = ptx_places(PTX)
     calls = (Place("/home/me/kernel.py", 9, 2), Place("/home/me/kernel.py", 30, 4))
     assert places[5] == Place("/home/me/kernel.py", 7)
@@ -75,7 +73,7 @@ def test_a_line_of_the_ptx_is_reached_through_calls() -> None:
 
 
 def test_a_damaged_line_table_is_refused() -> None:
-    """A table that is cut off, wherever, is read as far as it goes or refused in one sentence."""
+    """A damaged line table is read as far as possible or raises an error."""
     kernel, cubin = next(iter(public_kernels().items()))
     table = read_elf(cubin, EM_CUDA, "a cubin").section(".debug_line")
     assert table is not None

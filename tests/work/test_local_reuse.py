@@ -1,4 +1,4 @@
-"""How far apart touches of local memory are, against a cache that is played through."""
+"""Reuse distances of local memory, against a simulated cache."""
 
 import itertools
 from types import SimpleNamespace
@@ -17,7 +17,7 @@ EXIT = 0x14D
 
 
 def touch(opcode: int, place: int) -> int:
-    """Return a load or store of the 4 bytes at a place of local memory, or of global memory."""
+    """Return a 4-byte load or store at a place of local memory, or in global memory."""
     return opcode | ALWAYS << 12 | STACK << 24 | 4 * place << 40 | 4 << 73
 
 
@@ -26,7 +26,7 @@ def code(
 ) -> Any:
     """Return a kernel of such instructions, with blocks that begin at *starts*.
 
-    Those of global memory have *moved* so many bytes a thread.
+    Accesses to global memory move *moved* bytes per thread.
     """
     stops = [*starts[1:], len(words)]
     blocks = {
@@ -38,7 +38,7 @@ def code(
 
 
 def played(touches: list[tuple[int, int]]) -> list[float]:
-    """Return what lies between each touch and the one before, by a list with the latest last."""
+    """Return the distance between each access and the one before, by a list in LRU order."""
     latest: list[tuple[str, int]] = []
     found = []
     for number, (opcode, place) in enumerate(touches):
@@ -53,14 +53,14 @@ def played(touches: list[tuple[int, int]]) -> list[float]:
 
 
 def loaded(way: list[tuple[int, int]]) -> list[float]:
-    """Return the distances of loads as the L1 cache sees them, of a program after another one."""
+    """Return the L1 reuse distances of loads, for a program that follows another one."""
     seen = [one for one in way if one[0] != STG]
     twice = list(zip(seen * 2, played(seen * 2), strict=True))[len(seen) :]
     return [distance for (opcode, _), distance in twice if opcode == LDL]
 
 
 def stored(way: list[tuple[int, int]]) -> list[float]:
-    """Return the farthest of the touches from each store to the next one of the same place."""
+    """Return the longest distance from each store to the next store to the same place."""
     twice = list(zip(way * 2, played(way * 2), strict=True))
     found = []
     for number, (opcode, place) in enumerate(way):
@@ -77,7 +77,7 @@ def stored(way: list[tuple[int, int]]) -> list[float]:
 
 
 def alike(found: tuple[float, ...], all_: list[float]) -> bool:
-    """Tell whether few distances have the same shares as all."""
+    """Tell whether quantiles match a full distribution."""
     if not all_:
         return found == ()
     shares = (
@@ -91,7 +91,7 @@ TOUCHES = st.lists(st.tuples(st.sampled_from([LDL, STL, LDG, STG]), st.integers(
 
 @given(TOUCHES)
 def test_straight_code(touches: list[tuple[int, int]]) -> None:
-    """Of code without loops the distances are those of a cache that is played through."""
+    """The distances of straight code are those of a simulated cache."""
     words = [touch(*one) for one in touches]
     found = local_reuse(code(words, {}), {0: 1.0}, {})
     if any(opcode in {LDL, STL} for opcode, _ in touches):
@@ -101,7 +101,7 @@ def test_straight_code(touches: list[tuple[int, int]]) -> None:
 
 @given(TOUCHES, TOUCHES, st.integers(2, 9))
 def test_a_loop(before: list[tuple[int, int]], inside: list[tuple[int, int]], passes: int) -> None:
-    """What a loop loads again lies as far apart as its passes make it, however many there are."""
+    """The distances in a loop are those of its passes, however many there are."""
     words = [touch(*one) for one in (*before, *inside)]
     kernel = code(words, {len(before): {len(before)}}, (0, len(before)))
     found = local_reuse(kernel, {0: 1.0, len(before): passes}, {len(before): 1.0})
@@ -111,18 +111,18 @@ def test_a_loop(before: list[tuple[int, int]], inside: list[tuple[int, int]], pa
 
 
 @pytest.mark.parametrize(("moved", "distance"), [(4, 8.0), (8, 12.0), (16, 4.0)])
-def test_narrow_copies_push_out_what_is_spilled(moved: int, distance: float) -> None:
-    """Copies to shared memory of 4 or 8 bytes a thread go through the L1 cache, wider ones do not.
+def test_narrow_copies_go_through_the_l1_cache(moved: int, distance: float) -> None:
+    """Copies of 4 or 8 bytes per thread go through the L1 cache, and wider ones do not.
 
-    Of two products in float32 that spill beside 64 such copies a thread half of the measured time
-    was missing without it.
+    Without this, half of the measured time of two products in float32 was missing that spill and
+    make 64 such copies per thread.
     """
     words = [touch(STL, 0), touch(LDGSTS, 0), touch(LDL, 0)]
     assert local_reuse(code(words, {}, moved=moved), {0: 1.0}, {}).loads == (distance,) * DISTANCES
 
 
-def test_what_is_never_executed_is_not_touched() -> None:
-    """Blocks that no warp comes to are left out, and a frame alone says anything up to it."""
+def test_blocks_that_are_not_executed_do_not_count() -> None:
+    """Blocks that are never executed do not count; with only a frame, distances are uniform."""
     words = [touch(STL, 0), touch(LDL, 1), touch(LDL, 0)]
     found = local_reuse(code(words, {}, (0, 1, 2)), {0: 1.0, 1: 0.0, 2: 1.0}, {})
     assert found.loads == (4.0,) * DISTANCES
@@ -131,8 +131,8 @@ def test_what_is_never_executed_is_not_touched() -> None:
     assert max(LocalReuse.uniform(160).loads) < 160 == max(LocalReuse.uniform(160).stored)
 
 
-def test_the_rest_of_a_word_is_fetched() -> None:
-    """A store of 16 bits counts among what is fetched, and the share of such stores is known."""
+def test_narrow_stores_fetch_their_words() -> None:
+    """A store of 16 bits also counts as fetched, and the share of such stores is known."""
     words = [touch(STL, 0), touch(STL, 1) & ~(7 << 73) | 2 << 73, touch(LDL, 0), touch(LDL, 1)]
     found = local_reuse(code(words, {}), {0: 1.0}, {})
     assert found.narrow == 0.5
@@ -140,8 +140,8 @@ def test_the_rest_of_a_word_is_fetched() -> None:
     assert found.stored == (8.0,) * DISTANCES
 
 
-def test_what_is_stored_on_a_condition_is_not_touched() -> None:
-    """A store that is executed on a condition, which is seldom so, leaves a place as it was."""
+def test_conditional_stores_do_not_count() -> None:
+    """A conditional store, which is rarely executed, does not touch its place."""
     seldom = touch(STL, 0) & ~(15 << 12)
     found = local_reuse(
         code([touch(STL, 0), touch(STL, 1), seldom, touch(LDL, 0)], {}), {0: 1.0}, {}

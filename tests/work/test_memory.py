@@ -1,4 +1,4 @@
-"""What device memory serves of a launch, and the least time that bytes and FLOPs allow."""
+"""Traffic of a launch to device memory, and the least time that bytes and FLOPs allow."""
 
 import dataclasses
 
@@ -45,10 +45,10 @@ MIB = 2**20
     st.integers(20, 28),
     st.integers(1, 3),
 )
-def test_memory_serves_between_each_byte_once_and_all_that_is_asked(
+def test_limits_of_bytes_from_device_memory(
     size: int, block: int, resident: int, cache: int, passes: int
 ) -> None:
-    """Device memory gives each byte once at least, no more than is asked, less with more cache."""
+    """Device memory delivers each byte once to as often as requested, and less with more cache."""
     edge = max(2**size, block)
     small = dataclasses.replace(H100, l2_bytes=2**cache)
     large = dataclasses.replace(H100, l2_bytes=2 ** (cache + 1))
@@ -59,7 +59,7 @@ def test_memory_serves_between_each_byte_once_and_all_that_is_asked(
 
 
 def test_the_speed_of_light_moves_each_byte_once() -> None:
-    """What a cache loses makes no speed of light longer: a better order of programs may keep it."""
+    """Cache evictions do not change the speed of light: another order might avoid them."""
     counts = rows(1024, 65536, 1024, passes=3)
     found = memory(counts, H100)
     light = speed_of_light(counts, found, H100)
@@ -69,11 +69,10 @@ def test_the_speed_of_light_moves_each_byte_once() -> None:
     assert light.part_us("memory") == pytest.approx(once.low / (H100.bandwidth_gbs or 0) / 1e3)
 
 
-def test_a_cache_keeps_what_is_read_again_soon() -> None:
-    """Of columns that each row of the grid goes over anew, a cache that holds all keeps all.
+def test_the_last_cache_evicts_by_reuse_distance() -> None:
+    """Reuse hits where the cache holds everything, and misses where it holds less than half.
 
-    One that holds less than half loses all, and in between it loses a part: half as Nsight Compute
-    counts where it holds three quarters.
+    Half of it hits where the cache holds three quarters, as Nsight Compute counts.
     """
     strip, across = 128 * 512 * ITEM, 1024
     whole = across * strip
@@ -97,10 +96,10 @@ def test_a_cache_keeps_what_is_read_again_soon() -> None:
 
 
 @given(size=st.floats(0.1, 4), in_place=st.booleans())
-def test_the_same_launch_again_finds_what_the_cache_keeps(size: float, *, in_place: bool) -> None:
-    """All of what fits is there, nothing of twice as much, and between them a part.
+def test_a_repeated_launch_hits_in_the_last_cache(size: float, *, in_place: bool) -> None:
+    """A repeated launch finds everything that fits the cache, and nothing at twice its size.
 
-    What is read and written in place takes its room once.
+    A tensor that is written in place takes its size once.
     """
     cached = capacity(H100) or 0
     whole = round(size * cached / (1 if in_place else 2))
@@ -116,8 +115,8 @@ def test_the_same_launch_again_finds_what_the_cache_keeps(size: float, *, in_pla
     assert found.l2_bytes == cold.l2_bytes
 
 
-def test_launches_in_between_take_room() -> None:
-    """What would be kept alone is lost where others touch as much as the cache has."""
+def test_launches_in_between_evict() -> None:
+    """Other launches in between evict what would be found again."""
     cached = capacity(H100) or 0
     counts = Counts(1, 4, footprints=(footprint("x", cached // 2, 0),))
     cold = memory(counts, H100)
@@ -125,8 +124,8 @@ def test_launches_in_between_take_room() -> None:
     assert kept == pytest.approx([1.0, 1.0, 0.5, 0.0, 0.0], abs=1e-6)
 
 
-def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
-    """Frames of threads that run at once stay in the cache if it holds them, and else go out.
+def test_spills_go_to_device_memory_where_they_do_not_fit() -> None:
+    """Local memory of resident threads stays in the cache if it fits, and otherwise goes out.
 
     Nsight Compute counted 729 MB written and 645 MB read by a group norm of 67 MB with 1538 spilled
     registers, and 101 MB written by an attention whose frames of 15 MB are used 100 times.
@@ -162,7 +161,7 @@ def test_spilled_registers_go_to_memory_where_they_do_not_fit() -> None:
 
 @pytest.mark.parametrize("key", ["h200", "rtx4090", "mi300x"])
 def test_half_of_local_memory_is_lost_where_it_fills_the_cache(key: str) -> None:
-    """The whole last cache is there for it, whether that is two halves or one."""
+    """Local memory may take the whole last cache, whether or not it has two partitions."""
     gpu = find_gpu(key)
     cache = last_cache(gpu) or 0
     reuse = LocalReuse(*((1024.0,),) * 3)
@@ -172,8 +171,8 @@ def test_half_of_local_memory_is_lost_where_it_fills_the_cache(key: str) -> None
     assert more == pytest.approx(10**9 / 2, rel=0.02)
 
 
-def test_what_is_not_known_leaves_limits() -> None:
-    """Without the programs that run at once, the bytes lie between each once and all asked."""
+def test_unknown_reuse_gives_limits() -> None:
+    """Without the number of resident programs, bytes range from distinct to requested ones."""
     counts = rows(1024, 65536, 1024, passes=3)
     unknown = dataclasses.replace(
         counts,
@@ -193,18 +192,19 @@ def test_what_is_not_known_leaves_limits() -> None:
     assert memory(ranged, H100).dram_read_bytes == Amount(64, 100 * 32)
 
 
-def test_half_of_a_cache_in_two_parts_keeps_what_all_load() -> None:
-    """An H100's L2 cache keeps what all load twice; an L4's is one; a MI300X has another cache."""
+def test_common_data_takes_double_room_in_a_partitioned_cache() -> None:
+    """Data that all programs load takes double room on an H100, but not on an L4 or MI300X."""
     assert capacity(H100) == 25 * MIB
     assert capacity(find_gpu("l4")) == 48 * MIB
     assert capacity(MI300X) == 256 * MIB
     assert capacity(bare_gpus()["sm_90"]) is None
 
 
-def test_what_one_program_loads_alone_takes_less_room() -> None:
-    """Rows that their programs read again are lost later than what several programs share.
+def test_own_data_takes_less_room_than_shared_data() -> None:
+    """Rows that their own program reads again are evicted later than shared data.
 
-    An H100 has 50 MiB. Behind 34 MB half is lost of what is there twice, and a quarter else.
+    At a distance of 34 MB, on an H100 with 50 MiB, half of shared data misses, and a quarter of own
+    data.
     """
     own = rows(1024, 8192, 1024, passes=3)
     shared = dataclasses.replace(
@@ -225,8 +225,8 @@ def test_what_one_program_loads_alone_takes_less_room() -> None:
         assert found.dram_read_bytes.low / once - 1 == pytest.approx(share, abs=0.06)
 
 
-def test_what_values_steer_has_a_least_and_a_most() -> None:
-    """Of FLOPs that values may leave out the least time has none, and the most has all of them."""
+def test_unknown_values_give_a_least_and_a_most_time() -> None:
+    """The least time ignores FLOPs that unknown values may skip, and the most includes them."""
     counts = rows(64, 64, 8)
     exact = speed_of_light(counts, memory(counts, H100), H100)
     assert exact.most_us == exact.us
@@ -239,7 +239,7 @@ def test_what_values_steer_has_a_least_and_a_most() -> None:
 
 
 def test_a_rate_that_is_not_known_is_named() -> None:
-    """FP8 on an A100, which has no such instruction, is named, and the bytes still count."""
+    """FP8 on an A100, which has no such instruction, is listed as unknown; bytes still count."""
     dots = Arithmetic(Place("k.py", 1), "dot", "fp8e4nv", Amount.of(10**12), Amount.of(1))
     counts = dataclasses.replace(rows(64, 64, 8), arithmetic=(dots,))
     for name, us in (("a100", True), ("sm_80", False)):
@@ -263,7 +263,7 @@ def test_a_rate_that_is_not_known_is_named() -> None:
 def test_products_of_fp32_are_made_where_their_precision_lets_them(
     dtype: str, gpu: str, name: str, us: float
 ) -> None:
-    """Exact ones share an H100's FP32 units with all else; tf32x3 takes three of tf32."""
+    """Exact FP32 products share the FP32 units of an H100; tf32x3 takes three products in tf32."""
     flops, once, place = Amount.of(2 * 10**12), Amount.of(1), Place("k.py", 1)
     both = (
         Arithmetic(place, "dot", dtype, flops, once),
@@ -275,7 +275,7 @@ def test_products_of_fp32_are_made_where_their_precision_lets_them(
 
 
 def test_every_gpu_multiplies_fp16() -> None:
-    """Each GPU of the table has a rate for products of fp16 above that of FP32, and of the rest."""
+    """Every GPU has rates for fp16 products, above that of FP32, and for other operations."""
     for gpu in devices().values():
         dots, others = dot_tflops(gpu, "fp16"), other_tflops(gpu, "fp32")
         assert dots is not None
@@ -288,8 +288,8 @@ def test_every_gpu_multiplies_fp16() -> None:
     assert other_tflops(H100, "fp64") == 33.5
 
 
-def test_what_the_user_said_of_bytes_counts() -> None:
-    """Bytes that are given stand in place of those counted, each kind by itself, and say so."""
+def test_bytes_given_by_the_user_replace_counts() -> None:
+    """Bytes given by the user replace the counted ones, for reads and writes separately."""
     counts = rows(4096, 4096, 132)
     both = moved(counts, Work(7, None), H100)
     assert both is not None

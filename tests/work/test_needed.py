@@ -1,4 +1,4 @@
-"""What the values are made of that a kernel stores."""
+"""What stored values derive from."""
 
 from typing import Any
 
@@ -22,8 +22,8 @@ PARTS = tensor((128, 2048), "float32")
         ("sum_to_one", (X, PARTS, 8192 * 2048), ()),
     ],
 )
-def test_what_is_made_of_all_of_a_program(name: str, arguments: Any, reduced: Any) -> None:
-    """Sums and means of all passes; not those of a row in a loop over rows, nor what is added."""
+def test_reduced_tensors(name: str, arguments: Any, reduced: Any) -> None:
+    """Sums and means over all passes are reduced; row results in a loop and additions are not."""
     run = dry_run(getattr(launched_kernels, name), "h100")[(128,)](*arguments, BLOCK=2048)
     (record,) = run.records
     assert record.counts is not None

@@ -1,4 +1,4 @@
-"""What a kernel finds among its constants, against the parameters of its PTX."""
+"""What a kernel reads as constants, against the parameters of its PTX."""
 
 import re
 import struct
@@ -15,19 +15,19 @@ from occupancy_lab.work.passed import MIDDLE, Passed, parameters_of
 
 PARAMETER = re.compile(r"\.param (?:\.align (\d+) )?\.([a-z]+)(\d+)[^\[,)]*?\w+(?:\[(\d+)\])?[,\n]")
 FIRST = 0x210
-"""Where parameters begin in bank 0 on an H100 (cuobjdump -elf: EIATTR_PARAM_CBANK)."""
+"""The offset of parameters in bank 0 on an H100 (cuobjdump -elf: EIATTR_PARAM_CBANK)."""
 with_ptx = [one for one in recorded_launches() if one.is_counted and one.texts.ptx]
 
 
 def passed(launch: RecordedLaunch, **values: Any) -> Passed:
-    """Return what a recorded launch passes."""
+    """Return the arguments of a recorded launch."""
     names = parameters_of(launch.ttir, launch.kernel)
     elf = read_elf(launch.cubin, EM_CUDA, "a cubin")
     return Passed.of_cubin(elf, launch.kernel, names, launch.arguments, values)
 
 
 def offsets(ptx: str) -> list[int]:
-    """Return where each parameter of PTX lies, aligned as its type is."""
+    """Return the offset of each parameter in the PTX, with its type's alignment."""
     found, end = [], 0
     entry = ptx.partition(".entry")[2].partition(")")[0]
     for align, _, bits, number in PARAMETER.findall(entry):
@@ -39,7 +39,7 @@ def offsets(ptx: str) -> list[int]:
 
 
 def test_arguments_lie_where_ptx_has_its_parameters() -> None:
-    """Numbers are at their parameters' places, and tensors are told apart by their addresses."""
+    """Numbers are at their parameters' offsets, and addresses identify their tensors."""
     seen = 0
     for launch in with_ptx:
         names, found = parameters_of(launch.ttir, launch.kernel), passed(launch)
@@ -67,7 +67,7 @@ def test_arguments_lie_where_ptx_has_its_parameters() -> None:
 def test_loads_find_what_is_in_a_tensor(
     dtype: str, numbers: list[int], data: st.DataObject
 ) -> None:
-    """Each thread loads its element of a tensor whose values are known, its sign included."""
+    """A load from a tensor with known contents finds them, sign-extended."""
     numbers = [-one if one % 2 and dtype != "uint8" else one for one in numbers]
     launch = next(one for one in with_ptx if one.kernel == "add_kernel")
     name = next(iter(launch.arguments))

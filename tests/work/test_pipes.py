@@ -1,4 +1,4 @@
-"""The pipes of instructions: as Nsight Compute counted them, and at the rates of white papers."""
+"""The pipes of instructions, against Nsight Compute and white papers."""
 
 import pytest
 from compare_work import executed_of
@@ -12,7 +12,7 @@ XU_COUNTER = "smsp__inst_executed_pipe_xu.sum"
 
 
 def counted() -> list[RecordedLaunch]:
-    """Return launches whose instructions of the xu pipe were counted, each of another kernel."""
+    """Return launches of different kernels with a counter of xu instructions."""
     some = {one.kernel: one for one in recorded_launches() if one.number(XU_COUNTER)}
     return [one for _, one in sorted(some.items())][::4]
 
@@ -20,7 +20,7 @@ def counted() -> list[RecordedLaunch]:
 @pytest.mark.slow
 @pytest.mark.parametrize("launch", counted(), ids=lambda one: one.kernel)
 def test_special_functions_are_those_that_were_counted(launch: RecordedLaunch) -> None:
-    """The cycles of the xu pipe are those of the instructions that the profiler counted for it."""
+    """Cycles of the xu pipe match the instructions that the profiler counted for it."""
     executed = executed_of(launch)
     if executed is None or executed.program is None or executed.unknowns:
         pytest.skip("what it executes is not known")
@@ -29,7 +29,7 @@ def test_special_functions_are_those_that_were_counted(launch: RecordedLaunch) -
 
 
 def test_results_a_cycle_are_those_of_data_sheets() -> None:
-    """FP32 and FP64 multiply-adds a cycle and SM are the data sheet's TFLOPS within 5%."""
+    """FP32 and FP64 rates per cycle and SM are within 5% of the data sheet's TFLOPS."""
     known = 0
     for gpu in devices().values():
         cycles, limits = (gpu.multiprocessors or 0) * (gpu.boost_mhz or 0) * 2e-6, gpu.architecture
@@ -42,7 +42,7 @@ def test_results_a_cycle_are_those_of_data_sheets() -> None:
 
 
 def test_one_half_of_the_fma_pipe_does_integers_alone() -> None:
-    """Both halves of a Hopper's share FP32; an A100's schedulers have no second one."""
+    """FP32 uses both halves of Hopper's fma pipe, and integers one; an A100 has a single half."""
     ampere = architectures()["sm_80"]
     assert isinstance(HOPPER, CudaArchitecture)
     assert isinstance(ampere, CudaArchitecture)
@@ -54,6 +54,6 @@ def test_one_half_of_the_fma_pipe_does_integers_alone() -> None:
 def test_a_product_of_a_warp_group_takes_its_share_of_the_white_papers_rate(
     columns: int, cycles: float
 ) -> None:
-    """64 x N x 16 multiply-adds of FP16 at 2048 a cycle and SM, but 16 cycles at the least."""
+    """A warp group's product takes N / 2 cycles, as in the white paper, but at least 16."""
     word = 0x1F0 | (columns // 8 - 1) << 53
     assert pipe_of(word, HOPPER) == (TENSOR, cycles)

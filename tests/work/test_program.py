@@ -1,4 +1,4 @@
-"""What a program asks of its multiprocessor: rounds of unequal programs, cycles of accesses."""
+"""What a program needs of its multiprocessor: unequal programs, and cycles of accesses."""
 
 import dataclasses
 
@@ -14,10 +14,8 @@ WEIGHTS = st.lists(st.floats(0.1, 10), min_size=1, max_size=60)
 
 
 @given(weights=WEIGHTS, resident=st.integers(1, 20))
-def test_the_busiest_place_is_never_done_before_the_mean_or_the_longest(
-    weights: list[float], resident: int
-) -> None:
-    """Rounds are at least an even share and the longest program, at most both together (Graham)."""
+def test_limits_of_the_busiest_slot(weights: list[float], resident: int) -> None:
+    """The busiest slot takes at least the mean and the longest program, and at most their sum."""
     found = rounds(np.array(weights), len(weights), resident)
     even, longest = sum(weights) / min(resident, len(weights)), max(weights)
     assert max(even, longest) <= found * (1 + 1e-9)
@@ -25,7 +23,7 @@ def test_the_busiest_place_is_never_done_before_the_mean_or_the_longest(
 
 
 def test_some_programs_stand_for_all() -> None:
-    """Where a tenth of the programs was followed they are placed ten times; the tail comes once."""
+    """A sample of programs stands for all, with one tail."""
     weights = np.array([1.0, 3.0] * 40)
     tail = rounds(weights, 80, 8) - 80 * 2.0 / 8
     assert rounds(weights, 800, 8) == pytest.approx(800 * 2.0 / 8, abs=3.0)
@@ -34,7 +32,7 @@ def test_some_programs_stand_for_all() -> None:
 
 
 def access(operation: str, thread_bytes: int, sectors: int, passes: int) -> GlobalAccess:
-    """Return an access of ten warps that asks for so many sectors in so many passes each time."""
+    """Return an access by ten warps, with *sectors* and *passes* per execution."""
     return GlobalAccess(
         place=Place("kernel.py", 1),
         instruction=7,
@@ -60,7 +58,7 @@ def access(operation: str, thread_bytes: int, sectors: int, passes: int) -> Glob
 def test_cycles_of_an_access(
     operation: str, thread_bytes: int, lines: int, passes: int, cycles: float
 ) -> None:
-    """A cycle for each pass; a load takes 0.3 more for each line, a copy one, and 1.5."""
+    """An access takes a cycle per pass; a load adds 0.3 per missed line, a copy 1 and 1.5."""
     found = lsu_cycles([access(operation, thread_bytes, lines, passes)], [])
     assert found == {7: pytest.approx(cycles)}
     cached = dataclasses.replace(access(operation, thread_bytes, lines, passes), cached=1.0)
@@ -68,8 +66,8 @@ def test_cycles_of_an_access(
     assert lsu_cycles([cached], []) == {7: pytest.approx(own)}
 
 
-def test_the_l2_cache_is_asked_once_for_each_line_that_the_l1_cache_lacks() -> None:
-    """Of ten programs each loads a tenth of the lines; of unknown addresses the fewest count."""
+def test_lines_requested_from_the_l2_cache() -> None:
+    """Neither L1 hits nor merged requests reach L2; unknown addresses count their fewest lines."""
     half = dataclasses.replace(access("load", 4, 32, 8), cached=0.5)
     unknown = dataclasses.replace(access("store", 4, 32, 8), lines=Amount(10, 320), is_known=False)
     assert asked_lines([half, access("copy", 16, 4, 1)], 10) == (20.0, 0.0)
@@ -77,7 +75,7 @@ def test_the_l2_cache_is_asked_once_for_each_line_that_the_l1_cache_lacks() -> N
 
 
 def test_bank_conflicts_of_a_copy_outlast_its_lines() -> None:
-    """A copy keeps the pipe until it is written, and one through the L1 cache until it was read."""
+    """A copy takes its time to be written, and through the L1 cache also its time to be read."""
     wide = access("copy", 16, 16, 4)
     shared = SharedAccess(
         place=wide.place,

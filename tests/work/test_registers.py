@@ -1,4 +1,4 @@
-"""Registers of threads, against a list of a number for each thread."""
+"""Registers of threads, against a list with a number per thread."""
 
 from typing import Any
 
@@ -20,14 +20,14 @@ writes = st.tuples(
 
 
 def array(values: Any) -> Any:
-    """Return numbers of threads, or one for all, as the registers have them; None is None."""
+    """Return numbers as the registers take them, or None."""
     return None if values is None else np.atleast_2d(np.array(values))
 
 
 @settings(max_examples=100)
 @given(st.lists(writes, min_size=2, max_size=5), masks)
 def test_threads_read_what_they_wrote(written: list[Any], asking: list[bool]) -> None:
-    """A value is what each thread wrote last; it is not known if that of one that asks is not."""
+    """Threads read what they wrote last, or nothing where any of them does not know it."""
     registers = Registers(0)
     model: list[list[int | None]] = [[0] * THREADS for _ in range(2)]
     for register, value, unknown, where in written:
@@ -52,8 +52,8 @@ def test_threads_read_what_they_wrote(written: list[Any], asking: list[bool]) ->
             assert list(np.broadcast_to(found, (1, THREADS))[mask]) == asked
 
 
-def test_what_is_always_the_same_is_never_written() -> None:
-    """RZ stays 0 and PT true."""
+def test_constant_registers_are_not_written() -> None:
+    """Writes to RZ and PT have no effect."""
     registers, everyone = Registers(0), np.ones((1, 1), bool)
     registers.write(ZERO, np.full((1, 1), 5, np.uint32), None, None)
     registers.write(TRUE, ~everyone, None, None)

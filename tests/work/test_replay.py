@@ -1,4 +1,4 @@
-"""The replay of a warp: what waits, what goes on, and loops that are passed over."""
+"""The replay of a warp: waits, overlap, and skipped passes of loops."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -25,16 +25,29 @@ MHZ = 1980
 def word(
     opcode: int, *, stall: int = 1, result: int = NONE, operands: int = NONE, waits: int = 0
 ) -> int:
-    """Return an instruction whose guard always holds, with its control bits."""
+    """Return an instruction with a true guard and the given control bits."""
     control = stall | result << 5 | operands << 8 | waits << 11
     return opcode | ALWAYS | control << 105
 
 
 def code_of(*words: int) -> Any:
-    """Return the basic blocks of instructions that end with an EXIT."""
+    """Return the basic blocks of instructions followed by an EXIT."""
     end = word(EXIT | 0x800, stall=5) | 7 << 87
     data = b"".join(one.to_bytes(16, "little") for one in (*words, end))
     return read_code(data, 90)
+
+
+def replay_of(
+    code: Any,
+    passes: float = 1.0,
+    *,
+    accesses: Mapping[int, GlobalAccess] = MappingProxyType({}),
+    num_warps: int = 4,
+) -> Replay:
+    """Return the replay of a program that executes each loop *passes* times, and all else once."""
+    executions = {start: passes if start in code.loops else 1.0 for start in code.blocks}
+    entered = dict.fromkeys(code.loops, 1.0)
+    return Replay(code, executions, entered, {}, accesses, num_warps=num_warps, architecture=HOPPER)
 
 
 def replayed(
@@ -47,16 +60,14 @@ def replayed(
 ) -> float:
     """Return the cycles of a program that executes each instruction once.
 
-    *line* is how long the next 128 bytes of its code take.
+    *line* is the time to fetch the next 128 bytes of its code.
     """
-    code = code_of(*words)
-    once = dict.fromkeys(code.blocks, 1.0)
-    found = Replay(code, once, {}, {}, accesses, num_warps=num_warps, architecture=HOPPER)
+    found = replay_of(code_of(*words), accesses=accesses, num_warps=num_warps)
     return found.cycles(latency, local=local, code=line)
 
 
 def access(*, cached: float = 0.0, asking: float = 1.0) -> GlobalAccess:
-    """Return an access of which the cache has a share, and in which a share asks for anything."""
+    """Return an access with the given L1 hit rate and share of executions that load anything."""
     amounts = [Amount.of(1)] * 5
     known = {"is_known": True, "cached": cached, "asking": asking}
     return GlobalAccess(Place("kernel.py", 1), 0, "load", "x", 4, *amounts, **known)
@@ -65,13 +76,11 @@ def access(*, cached: float = 0.0, asking: float = 1.0) -> GlobalAccess:
 LOAD = word(operations.LDG | 0x200, result=0)
 USE = word(0x221, stall=4, waits=1)
 FREE = word(0x221, stall=4)
-
-
 FAST = word(0x221, stall=1)
 
 
 def looped(before: Sequence[int], body: Sequence[int]) -> Any:
-    """Return the basic blocks of a loop of *body* behind what comes *before* it."""
+    """Return the basic blocks of *before* followed by a loop of *body*."""
     back = word(BRA | 0x800, stall=5) & ~(7 << 12) | 7 << 87
     distance = -(len(body) + 1) * 16
     jump = back | (distance // 4 & 0xFF) << 16 | (distance // 4 >> 8 & (1 << 48) - 1) << 34
@@ -79,39 +88,27 @@ def looped(before: Sequence[int], body: Sequence[int]) -> Any:
 
 
 def pass_cycles(before: int, inside: int) -> float:
-    """Return the cycles of a pass of a loop of so many instructions, behind so many others."""
+    """Return the cycles per pass of a loop of *inside* instructions behind *before* others."""
     code = looped([FAST] * before, [FAST] * inside)
-    (header,) = code.loops
-    few, many = (
-        Replay(
-            code,
-            {start: passes if start == header else 1.0 for start in code.blocks},
-            {header: 1.0},
-            {},
-            {},
-            num_warps=4,
-            architecture=HOPPER,
-        ).cycles(500.0)
-        for passes in (20.0, 40.0)
-    )
+    few, many = (replay_of(code, passes).cycles(500.0) for passes in (20.0, 40.0))
     return (many - few) / 20
 
 
 def test_a_load_is_waited_for_where_it_is_used() -> None:
-    """The instruction that waits for a load's scoreboard comes the latency later, others do not."""
+    """Only the instruction that waits for a load's scoreboard is delayed by its latency."""
     assert replayed(LOAD, USE) > 500
     assert replayed(LOAD, FREE, FREE, USE) == pytest.approx(replayed(LOAD, USE), abs=3)
 
 
-def test_loads_that_are_asked_for_together_wait_together() -> None:
-    """Two loads before the first use cost hardly more than one; in turn they cost twice as much."""
+def test_loads_in_flight_overlap() -> None:
+    """Two loads in flight cost one latency; two dependent loads cost two."""
     together, apart = replayed(LOAD, LOAD, USE), replayed(LOAD, USE, LOAD, USE)
     assert together < 520
     assert apart > 1000
 
 
 def test_local_memory_has_a_latency_of_its_own() -> None:
-    """A load of a spilled register is waited for as long as local memory takes, others are not."""
+    """A load of a spilled register waits for local memory; other loads do not."""
     spilled = word(operations.LDL | 0x200, result=0)
     near, far = (replayed(spilled, USE, local=cycles) for cycles in (40.0, 340.0))
     assert far - near == pytest.approx(300)
@@ -119,7 +116,7 @@ def test_local_memory_has_a_latency_of_its_own() -> None:
 
 
 def test_code_is_waited_for_where_it_is_executed_faster_than_it_comes() -> None:
-    """A line of eight instructions takes at least as long as the next one takes to come."""
+    """Code that runs faster than it is fetched takes the time of fetching."""
     fast, slow = (word(0x221, stall=stall) for stall in (1, 4))
     assert replayed(*[fast] * 64, line=18.0) - replayed(*[fast] * 64) == pytest.approx(80, abs=12)
     assert replayed(*[slow] * 64, line=18.0) == replayed(*[slow] * 64)
@@ -128,8 +125,8 @@ def test_code_is_waited_for_where_it_is_executed_faster_than_it_comes() -> None:
 @pytest.mark.parametrize(
     ("kib", "cycles"), [(16, 8.4), (28, 8.2), (36, 17.8), (48, 22.5), (112, 22.4), (160, 48.2)]
 )
-def test_code_that_the_caches_lose_takes_as_long_as_was_measured(kib: int, cycles: float) -> None:
-    """A line of code that is executed again and again, by its size (an H200 of one warp)."""
+def test_evicted_code_takes_the_measured_time(kib: int, cycles: float) -> None:
+    """A line of repeatedly executed code takes the time measured on an H200, by the code's size."""
     lines = kib * 1024 // replay.CODE_BYTES
     assert pass_cycles(0, 8 * lines - 1) / lines == pytest.approx(cycles, rel=0.22)
 
@@ -138,36 +135,30 @@ def test_code_that_the_caches_lose_takes_as_long_as_was_measured(kib: int, cycle
     ("kib", "us", "cold_us"),
     [(64, 5.6, 5.7), (96, 8.5, 8.5), (160, 23.1, 44.9), (192, 29.1, 58.2), (256, 41.2, 85.4)],
 )
-def test_code_that_a_launch_executes_once_is_partly_there(
-    kib: int, us: float, cold_us: float
-) -> None:
-    """Straight code by its size, less what 2 KiB take; with an empty L2 cache too (an H200)."""
-    code = code_of(*[FAST] * (kib * 1024 // 16))
-    once = dict.fromkeys(code.blocks, 1.0)
-    found = Replay(code, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+def test_straight_code_takes_the_measured_time(kib: int, us: float, cold_us: float) -> None:
+    """Straight code takes the time measured on an H200, also with an empty L2 cache."""
+    found = replay_of(code_of(*[FAST] * (kib * 1024 // 16)))
     cycles = found.cycles(500.0)
     assert cycles / MHZ == pytest.approx(us, rel=0.08)
     assert (cycles + found.memory_code_cycles) / MHZ == pytest.approx(cold_us, rel=0.08)
 
 
-def test_a_loop_loses_its_code_by_its_own_size() -> None:
-    """A pass of a small loop waits for no code, however much is executed once before it."""
+def test_only_a_loops_own_size_evicts_its_code() -> None:
+    """A small loop does not wait for code, whatever is executed once before it."""
     assert pass_cycles(16_000, 800) == pytest.approx(pass_cycles(0, 800), rel=0.01)
     assert pass_cycles(0, 4_000) > 2.5 * 4_000
 
 
-def test_code_that_nothing_loses_takes_no_time() -> None:
-    """Of large code it can be asked how long a program takes that need not fetch it again."""
-    code = code_of(*[FAST] * 4_000)
-    once = dict.fromkeys(code.blocks, 1.0)
-    made = Replay(code, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+def test_time_without_fetching_code_again() -> None:
+    """The time of large code without fetching it again can be computed."""
+    made = replay_of(code_of(*[FAST] * 4_000))
     assert made.loses_code
     assert made.cycles(500.0, refetches=False) == pytest.approx(4_000, rel=0.01)
     assert made.cycles(500.0) > 2.5 * 4_000
 
 
 def test_a_special_function_is_there_sooner_than_a_shuffle() -> None:
-    """An exponential takes some 20 cycles, until what waits for its scoreboard goes on."""
+    """An exponential takes about 20 cycles, which is less than a shuffle."""
     special, shuffle = (
         replayed(word(opcode, result=0), USE) - replayed(FREE, FREE)
         for opcode in (MUFU, operations.SHFL)
@@ -176,8 +167,8 @@ def test_a_special_function_is_there_sooner_than_a_shuffle() -> None:
     assert special < shuffle
 
 
-def test_what_the_l1_cache_has_is_there_soon() -> None:
-    """A load that it has takes a tenth of the latency of memory, one that it has half of half."""
+def test_l1_hits_are_fast() -> None:
+    """A load that hits in L1 takes 10% of the latency of memory; other hit rates interpolate."""
     alone = replayed()
     whole, half, none = (
         replayed(LOAD, USE, accesses={0: access(cached=share)}) for share in (1.0, 0.5, 0.0)
@@ -186,8 +177,8 @@ def test_what_the_l1_cache_has_is_there_soon() -> None:
     assert half == pytest.approx((whole + none) / 2)
 
 
-def test_what_the_l1_cache_has_does_not_overtake_what_it_lacks() -> None:
-    """A load that the cache has is there a pass of all warps after one before that it lacks."""
+def test_l1_hits_do_not_overtake_misses() -> None:
+    """An L1 hit returns after an earlier miss, one pass of all warps later."""
     first = replayed(LOAD, USE)
     other, cached = word(operations.LDG | 0x200, result=1), {1: access(cached=1.0)}
     behind = replayed(LOAD, other, USE, accesses=cached)
@@ -197,10 +188,10 @@ def test_what_the_l1_cache_has_does_not_overtake_what_it_lacks() -> None:
     assert both == pytest.approx(first + 4, abs=2)
 
 
-def test_a_load_that_is_masked_altogether_is_not_waited_for() -> None:
-    """Where no thread of a program asks for anything memory takes no time; of half the loads half.
+def test_masked_loads_are_not_waited_for() -> None:
+    """A load that no thread makes takes no time; other shares interpolate.
 
-    A copy fills with zeros what it does not copy, and is waited for.
+    A copy always takes the latency, because it fills what it does not copy with zeros.
     """
     copy, wait = word(operations.LDGSTS), word(DEPBAR | 0x800) | 1 << 47
     for some in ((LOAD, USE), (copy, word(LDGDEPBAR), wait)):
@@ -211,13 +202,12 @@ def test_a_load_that_is_masked_altogether_is_not_waited_for() -> None:
         assert whole - none == pytest.approx(500 if some[0] == LOAD else 0, abs=4)
 
 
-def test_a_load_comes_in_turn_where_memory_is_slow() -> None:
-    """What 128 bytes take is waited for with the load, and not where the warp has other work."""
+def test_transfers_delay_loads() -> None:
+    """The transfer of 128 bytes delays a load, unless other work hides it."""
     code = code_of(LOAD, USE)
     busy = code_of(LOAD, *(FREE for _ in range(300)), USE)
     for one, waits in ((code, True), (busy, False)):
-        once = dict.fromkeys(one.blocks, 1.0)
-        replay = Replay(one, once, {}, {}, {}, num_warps=4, architecture=HOPPER)
+        replay = replay_of(one)
         assert replay.loaded == 4
         longer = replay.cycles(500.0, 8.0) - replay.cycles(500.0)
         assert longer == pytest.approx(8.0 * replay.loaded if waits else 0.0)
@@ -230,7 +220,7 @@ def test_more_warps_share_the_schedulers() -> None:
 
 
 def test_groups_of_copies_are_waited_for_in_order() -> None:
-    """DEPBAR.LE SB0, 1 goes on when all groups but the last are there."""
+    """DEPBAR.LE SB0, 1 waits for all groups but the last."""
     copy, end = word(operations.LDGSTS | 0x200), word(LDGDEPBAR, result=0)
     wait = [word(DEPBAR, stall=4) | 1 << 47 | left << 38 for left in (0, 1)]
     both, then = [copy, end, *[FREE] * 50, copy, end], [FREE] * 150
@@ -242,12 +232,12 @@ def test_groups_of_copies_are_waited_for_in_order() -> None:
     ("ahead", "groups", "within"),
     [(0, 1, 0.01), (1, 1, 0.01), (2, 1, 0.03), (3, 1, 0.01), (4, 1, 0.01), (3, 4, 0.01)],
 )
-def test_passes_of_a_loop_that_are_left_out_take_as_long(
+def test_skipped_passes_take_as_long(
     monkeypatch: pytest.MonkeyPatch, ahead: int, groups: int, within: float
 ) -> None:
-    """A loop of 60 passes takes as long as if each were replayed, however far ahead it copies.
+    """A loop takes as long with skipped passes, however far ahead it prefetches.
 
-    But for a wait where a part of those that wait for each other in turn is left out.
+    The tolerance is for partial waits at the skipped passes.
     """
     copies = [word(operations.LDGSTS | 0x200), word(LDGDEPBAR, result=0)] * groups
     wait = word(DEPBAR, stall=4) | 1 << 47 | max(ahead - 1, 0) * groups << 38
@@ -256,16 +246,10 @@ def test_passes_of_a_loop_that_are_left_out_take_as_long(
     code = looped(before, body)
     (header,) = code.loops
     assert code.loops == {header: {header}}
-    executions = {start: 60.0 if start == header else 1.0 for start in code.blocks}
-
-    def cycles() -> float:
-        made = Replay(code, executions, {header: 1.0}, {}, {}, num_warps=4, architecture=HOPPER)
-        return made.cycles(500.0)
-
-    short = cycles()
+    short = replay_of(code, 60.0).cycles(500.0)
     assert short < 60 * 600 / max(ahead, 1) + 1200
     monkeypatch.setattr(replay, "SETTLED", 10**9)
-    assert short == pytest.approx(cycles(), rel=within)
+    assert short == pytest.approx(replay_of(code, 60.0).cycles(500.0), rel=within)
 
 
 def some_launches() -> list[RecordedLaunch]:
@@ -277,7 +261,7 @@ def some_launches() -> list[RecordedLaunch]:
 @pytest.mark.slow
 @pytest.mark.parametrize("launch", some_launches(), ids=lambda one: one.kernel)
 def test_no_program_is_faster_for_slower_memory(launch: RecordedLaunch) -> None:
-    """What a program takes alone grows with the latency, by no more than all its waits would."""
+    """A program's time grows with the latency of memory."""
     executed = executed_of(launch)
     if executed is None or executed.program is None:
         pytest.skip("what it executes is not known")

@@ -1,4 +1,4 @@
-"""How much lies between two touches of the same bytes is what a list of all touches says."""
+"""Reuse distances, against a list of all accesses."""
 
 import itertools
 from collections import Counter
@@ -23,7 +23,7 @@ WHOLE = Schedule((1, 1, 1), 1)
 
 @given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 9), st.booleans()), min_size=1))
 def test_distances_are_those_of_a_list(touches: list[tuple[int, int, bool]]) -> None:
-    """Between two steps that touch a block lie the blocks of the steps between, and half theirs."""
+    """Between accesses to a block lie all blocks of the steps between, and half of both steps."""
     made = [
         Blocks(
             np.array([block * SIZE for _, block, reads in touches if reads == kind], "int64"),
@@ -53,24 +53,24 @@ def test_distances_are_those_of_a_list(touches: list[tuple[int, int, bool]]) -> 
 
 
 def late(counts: Any, tensor: str, distance: float) -> int:
-    """Return the bytes of a tensor that are read again at so large a distance or a larger one."""
+    """Return the bytes of a tensor that are read again at *distance* or more."""
     (found,) = [one.again for one in counts.footprints if one.tensor == tensor]
     assert found is not None
     return sum(one.bytes for one in found if one.distance >= distance)
 
 
 @pytest.mark.slow
-def test_a_product_is_as_its_tiles_one_by_one() -> None:
-    """The tiles of 64 programs at a time, side by side through their loops, through a list."""
+def test_reuse_of_a_product_matches_a_simulation() -> None:
+    """A product's reuse matches a simulation of 64 resident programs with an LRU list."""
     size, block, inner, resident = 1024, 64, 32, 64
     across = size // block
     arguments = {"a": HALF, "b": HALF, "c": HALF, "m": size, "n": size, "k": size, "stride": size}
     text = first_text(multiply, {**arguments, "M": block, "N": block, "K": inner})
     given_ = {**arguments, "M": block, "N": block, "K": inner}
     counts = count(read_ttir(text), given_, (across, across), resident=resident)
-    recent: dict[Any, int] = {}  # the last touched comes last
+    recent: dict[Any, int] = {}  # in LRU order
     again: Counter[str] = Counter()
-    cut = 2 * size * size  # one of the matrices
+    cut = 2 * size * size  # the size of a matrix
     for wave in range(0, across * across, resident):
         programs = range(wave, wave + resident)
         touches = [
@@ -90,8 +90,8 @@ def test_a_product_is_as_its_tiles_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("resident", [16, 64])
-def test_a_second_pass_comes_after_all_that_runs_beside_it(resident: int) -> None:
-    """Rows that are read twice are read again after as many rows as programs that run, and y's."""
+def test_reuse_distance_of_a_second_pass(resident: int) -> None:
+    """A second pass over rows comes after the rows of all resident programs, and their output."""
     rows, columns = 64, 65536
     arguments = {"x": HALF, "y": HALF, "n": columns, "B": 1024}
     counts = count(
@@ -103,8 +103,8 @@ def test_a_second_pass_comes_after_all_that_runs_beside_it(resident: int) -> Non
     assert late(counts, "x", 2.3 * resident * row) == 0
 
 
-def test_what_stays_is_not_told() -> None:
-    """Nothing of a launch is late that is small, read once, or read at once by all programs."""
+def test_launches_without_reuse() -> None:
+    """Small launches, single reads and simultaneous reads have no reuse."""
     arguments = {"x": HALF, "y": HALF, "n": 1024, "B": 1024}
     text = read_ttir(first_text(two_passes, arguments))
     for resident, again in ((4, ()), (None, None)):

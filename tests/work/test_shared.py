@@ -1,4 +1,4 @@
-"""Shared memory, against one byte after the other."""
+"""Shared memory, against a model with single bytes."""
 
 import numpy as np
 from hypothesis import given
@@ -23,7 +23,7 @@ ACCESSES = st.lists(
 def test_what_is_written_is_read(
     accesses: list[Access],
 ) -> None:
-    """Threads read what the last of them wrote, and nothing where that is not known."""
+    """Threads read what was last written, or nothing where that is not known."""
     memory = SharedMemory(1, 200)
     model: dict[int, int | None] = {}
     for what, places, asks, size, number in accesses:

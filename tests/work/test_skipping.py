@@ -1,4 +1,4 @@
-"""Passes of loops that are left out, against making each of them."""
+"""Skipped passes of loops, against executing each of them."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -22,7 +22,7 @@ near_zero = st.integers(-40, 40)
 
 
 class Loop(NamedTuple):
-    """A loop that goes on while its counter compares with its limit as it is said."""
+    """A loop that continues while its counter compares with its limit as given."""
 
     starts: Sequence[int]
     """The counter of each thread."""
@@ -32,11 +32,11 @@ class Loop(NamedTuple):
     signed: int
     name: str = "lop3"
     makes: int = 0xF0 << 72 | 7 << 81
-    """What makes of the counter and *other* what is compared: the counter itself."""
+    """The word of the instruction that makes the compared number of the counter and *other*."""
     other: int = 0
 
     def made(self, sources: Sequence[Any]) -> Any:
-        """Return what is compared, of the counter, *other*, 0 and a predicate that is true."""
+        """Return the compared number for the counter, *other*, 0 and a true predicate."""
         made = getattr(arithmetic, self.name)(self.makes, sources[: 3 + (self.name == "lop3")])
         return made[0]
 
@@ -46,7 +46,7 @@ class Loop(NamedTuple):
         return 0x00C | 1 << 9 | self.how << 76 | self.signed << 73 | 7 << 87 | 7 << 68
 
     def passes(self, start: int) -> int:
-        """Return how many passes a thread makes, at most so many."""
+        """Return how many passes a thread makes, at most MOST."""
         counters = (start + self.growth * np.arange(1, MOST)) % WORD
         numbers = [np.atleast_2d(one % WORD).astype(np.uint32) for one in (counters, self.other, 0)]
         kind = np.int32 if self.signed else np.uint32
@@ -64,9 +64,9 @@ class Loop(NamedTuple):
 def followed(
     loop: Loop, stride: int = 12, *, loads: bool = False, threads: int = THREADS
 ) -> tuple[list[int], Any, int]:
-    """Return each thread's passes and the sum of its strides, and how many were followed.
+    """Return each thread's passes, the sum of its strides, and how many passes were followed.
 
-    Where it *loads* that sum is an address in global memory.
+    With *loads* the sum is an address in global memory.
     """
     registers = Registers(0)
     values = {
@@ -129,7 +129,7 @@ def followed(
 def test_each_thread_makes_as_many_passes(
     start: int, apart: int, growth: int, limit: int, how: tuple[int, int]
 ) -> None:
-    """With passes left out, threads leave a loop after as many, and their sums are the same."""
+    """With skipped passes, threads make as many passes and have the same sums."""
     loop = Loop([start + apart * thread for thread in range(THREADS)], growth, limit, *how)
     expected = [loop.passes(one) for one in loop.starts]
     assume(max(expected) < MOST)
@@ -148,7 +148,7 @@ def test_each_thread_makes_as_many_passes(
 def test_bits_of_a_counter_are_looked_up_as_in_each_pass(
     table: int, other: int, growth: int, limit: int, how: int
 ) -> None:
-    """Where a loop ends by bits of its counter and of another number, it does after as many."""
+    """Loops that end by bits of their counter and another number make as many passes."""
     word = table << 72 | 7 << 81
     loop = Loop([64 * one for one in range(THREADS)], growth, limit, how, 1, "lop3", word, other)
     expected = [loop.passes(one) for one in loop.starts]
@@ -166,7 +166,7 @@ def test_bits_of_a_counter_are_looked_up_as_in_each_pass(
 def test_a_shifted_counter_is_compared_as_in_each_pass(
     amount: int, kind: tuple[int, bool, bool], growth: int, limit: int, how: int
 ) -> None:
-    """Where a loop ends by its counter shifted either way, it does after as many passes."""
+    """Loops that end by their shifted counter make as many passes."""
     word = kind[0] << 73 | kind[1] << 76 | kind[2] << 80
     starts = [4096 + 64 * one for one in range(THREADS)]
     loop = Loop(starts, growth, limit, how, 1, "shf", word, amount)
@@ -175,14 +175,14 @@ def test_a_shifted_counter_is_compared_as_in_each_pass(
     assert followed(loop)[0] == expected
 
 
-def test_bits_apart_are_left_out() -> None:
-    """Of passes of `counter | 3`, whose counter grows by 4, most are left out; by 2 none are."""
+def test_passes_with_constant_low_bits_are_skipped() -> None:
+    """Passes of `counter | 3` are skipped where the counter grows by 4, but not by 2."""
     either = 0xFC << 72 | 7 << 81
     assert followed(Loop([0] * THREADS, 4, 1200, LESS, 1, "lop3", either, 3))[2] < 20
     assert followed(Loop([0] * THREADS, 2, 600, LESS, 1, "lop3", either, 3))[2] == 300
 
 
-def test_most_passes_are_left_out() -> None:
+def test_most_passes_are_skipped() -> None:
     """Of 300 equal passes fewer than 20 are followed."""
     found, _, times = followed(Loop([0] * THREADS, 1, 300, LESS, 1))
     assert found == [300] * THREADS
@@ -190,13 +190,13 @@ def test_most_passes_are_left_out() -> None:
 
 
 def test_passes_that_ask_for_other_sectors_are_followed() -> None:
-    """Addresses that move on by whole sectors ask for as many in each pass, and no others do."""
+    """Passes are skipped where addresses move by whole sectors, and not otherwise."""
     loop = Loop([0] * THREADS, 1, 300, LESS, 1)
     assert followed(loop, 64, loads=True)[2] < 20
     assert followed(loop, 12, loads=True)[2] == 300
 
 
-def test_passes_at_one_place_are_left_out_however_it_moves() -> None:
-    """One place is in one sector wherever it is, and of threads each has another."""
+def test_passes_with_a_single_address_are_skipped() -> None:
+    """Passes of an access to a single address are skipped, whatever its stride."""
     loop = Loop([0], 1, 300, LESS, 1)
     assert followed(loop, 12, loads=True, threads=1)[2] < 20

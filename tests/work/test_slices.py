@@ -1,4 +1,4 @@
-"""What decides where warps go, against nvdisasm's labels and what each number is made of."""
+"""Control flow and slices of kernels, against nvdisasm's labels and a model of dependences."""
 
 import functools
 import re
@@ -31,7 +31,7 @@ def kernels() -> dict[str, tuple[str, bytes]]:
 
 @pytest.mark.slow
 def test_jumps_lead_to_the_labels() -> None:
-    """Each jump leads to the instruction behind the label that nvdisasm names, and ends a block."""
+    """Each jump leads to the label that nvdisasm prints, and ends a block."""
     jumps = 0
     for name, cubin in kernels().values():
         elf = read_elf(cubin, EM_CUDA, "a cubin")
@@ -61,7 +61,7 @@ def test_jumps_lead_to_the_labels() -> None:
 
 
 Sum = tuple[int, int, int, bool]
-"""Registers of the result and of both sources, and whether it is made only where P1 holds."""
+"""Registers of the result and of both sources, and whether the sum is guarded by P1."""
 sums = st.tuples(*(st.integers(0, 5),) * 3, st.booleans())
 
 
@@ -71,10 +71,10 @@ def encoded(words: list[int]) -> bytes:
 
 
 @given(st.lists(sums, max_size=12), st.integers(0, 5), st.sampled_from(("loop", "end")))
-def test_all_of_which_a_condition_is_made_is_needed(made: list[Sum], asked: int, jump: str) -> None:
-    """A sum is computed if and only if the number that a jump's condition tests has it in it.
+def test_a_slice_has_what_conditions_depend_on(made: list[Sum], asked: int, jump: str) -> None:
+    """The slice has a sum if and only if a jump's condition depends on it.
 
-    Of a loop whose guards stay the same more may be computed.
+    In loops it may have more.
     """
     words = [
         0x210 | (1 if guarded else 7) << 12 | d << 16 | a << 24 | b << 32 | 255 << 64

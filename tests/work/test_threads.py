@@ -1,4 +1,4 @@
-"""What instructions make of other threads, against the PTX manual thread by thread."""
+"""Instructions that depend on other threads, against the PTX manual."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -20,14 +20,14 @@ RESULT, HOLDS = 3, PREDICATES
 
 @dataclass
 class Warps:
-    """The threads that are followed: two warps of the program 5, 0, 2."""
+    """Two followed warps, of the program (5, 0, 2)."""
 
     launched: Launched
     mask: Any
 
 
 def made(word: int, results: tuple[int, ...], values: list[Any], mask: Any = None) -> list[Any]:
-    """Return what an instruction makes of *values*, as lists over the threads."""
+    """Return the results of an instruction for *values*, as lists over the threads."""
     places = [np.full((1, 1), one, np.uint32) for one in (5, 0, 2)]
     launched = Launched(places, THREADS, 1024, lambda *_: None, lambda *_, **__: ())
     everyone = np.ones((1, THREADS), bool) if mask is None else mask
@@ -51,13 +51,13 @@ def made(word: int, results: tuple[int, ...], values: list[Any], mask: Any = Non
     ],
 )
 def test_special_registers(number: int, expected: list[int]) -> None:
-    """SR_TID.X, SR_LANEID, SR_CTAID, SR_EQMASK and SR_LTMASK say where a thread is."""
+    """SR_TID.X, SR_LANEID, SR_CTAID, SR_EQMASK and SR_LTMASK have a thread's position."""
     assert made(operations.S2R | number << 72, (RESULT,), [])[0] == expected
 
 
 @given(numbers, st.integers(0, 31), st.sampled_from(("idx", "up", "down", "bfly")))
 def test_shuffles(values: list[int], amount: int, how: str) -> None:
-    """A thread gets the value of the lane that PTX's shfl.sync names, its own if there is none."""
+    """A shuffle returns the value of the lane that PTX's shfl.sync selects, or else its own."""
     mode = ("idx", "up", "down", "bfly").index(how)
     word = operations.SHFL | 4 << 9 | amount << 53 | mode << 58
     found, inside = made(word, (RESULT, HOLDS), [np.array(values, np.uint32)])
@@ -71,7 +71,7 @@ def test_shuffles(values: list[int], amount: int, how: str) -> None:
 
 @given(truths, truths, st.sampled_from(("any", "all")), st.integers(0, 1))
 def test_votes(values: list[bool], asked: list[bool], how: str, negated: int) -> None:
-    """The threads of a warp that are there vote, and each gets who said yes and the outcome."""
+    """A vote returns the ballot of a warp's active threads, and its outcome."""
     word = operations.VOTE | (how == "any") << 72 | negated << 90
     ballots, outcomes = made(word, (RESULT, HOLDS), [values], np.array([asked]))
     for warp in (0, 32):
@@ -84,7 +84,7 @@ def test_votes(values: list[bool], asked: list[bool], how: str, negated: int) ->
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 127), st.integers(0, 3))
 def test_predicates_become_bits_and_bits_predicates(number: int, chosen: int, byte: int) -> None:
-    """R2P takes the predicates out of a byte of a number, and P2R puts them back."""
+    """R2P unpacks predicates from a byte of a number, and P2R packs them again."""
     places = [one for one in range(7) if chosen >> one & 1]
     results = tuple(PREDICATES + one for one in places)
     word = operations.R2P | chosen << 32 | byte << 76

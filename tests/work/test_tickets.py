@@ -1,15 +1,15 @@
-"""What programs get from a counter that they share, and where they wait for each other."""
+"""Counters that programs share, and loops in which they wait for each other."""
 
 from typing import Any
 
 import pytest
 from counted_kernels import add_alone, first_zero, last_sums, take_pieces
+from first_texts import compiled_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.texts import Texts, texts_of
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work.counts import IN_TURN, NO_WAIT, Amount, Counts, Executed
@@ -24,17 +24,14 @@ ALONE = {"x": X, "y": X, "lock": COUNTER, "B": 1024}
 ARCHES = ("75", "80", "90", "100", "120")
 
 
-def compiled(function: Any, arguments: dict[str, Any], arch: str, num_warps: int = 4) -> Texts:
-    """Return the texts of a kernel."""
-    with offline(Target("cuda", arch, 32)):
-        made = Launch((), {**arguments, "num_warps": num_warps}).warm_up(function)
-    found = texts_of(made.asm, made.metadata, "cuda")
-    assert found is not None
-    return found
+def compiled(function: Any, arguments: dict[str, Any], arch: str) -> Texts:
+    """Return the texts of a kernel with 4 warps."""
+    launch = Launch((), {**arguments, "num_warps": 4})
+    return compiled_texts(function, launch, Target("cuda", arch, 32))
 
 
 def both(texts: Texts, arguments: dict[str, Any], programs: int) -> tuple[Counts, Executed]:
-    """Return what a launch does by its source, and what it executes."""
+    """Return what a launch does according to its source, and to its binary."""
     counts = count(read_ttir(texts.ttir), arguments, (programs,))
     return counts, execute(texts, arguments, (programs,))
 
@@ -48,7 +45,7 @@ TAKING = {
 @settings(max_examples=5, deadline=None)
 @given(pieces=st.integers(2, 900), programs=st.integers(1, 200))
 def test_each_piece_that_programs_take_is_done_once(arch: str, pieces: int, programs: int) -> None:
-    """However many programs there are, together they do every piece once, and say what they add."""
+    """Programs that take pieces from a counter do each piece once, and report the assumption."""
     arguments = {**PIECES, "pieces": pieces, "B": 1024}
     counts, executed = both(TAKING[arch], arguments, programs)
     stored = next(one for one in counts.accesses if one.tensor == "y")
@@ -65,11 +62,14 @@ def test_each_piece_that_programs_take_is_done_once(arch: str, pieces: int, prog
 
 @pytest.mark.parametrize("arch", ARCHES)
 def test_one_program_comes_last(arch: str) -> None:
-    """Of programs that count how many are done one alone goes on."""
+    """Of programs that count how many have finished, exactly one is the last."""
     texts = compiled(last_sums, SUMS, arch)
     counts, executed = both(texts, SUMS, 64)
     (branch,) = counts.branches
     assert (branch.reached, branch.taken) == (Amount.of(64), Amount.of(1))
+    sums, atomics = Amount.of(64 * 4), Amount.of(64 * 4)  # an atomic operation reads and writes
+    assert counts.read_bytes == Amount.of(64 * 128 * 4) + atomics + sums
+    assert counts.written_bytes == sums + atomics + Amount.of(4)
     more = execute(texts, SUMS, (65,)).instructions.low
     others = more - executed.instructions.low
     assert executed.instructions.low > 64 * others
@@ -77,8 +77,8 @@ def test_one_program_comes_last(arch: str) -> None:
 
 
 @pytest.mark.parametrize("arch", ARCHES)
-def test_a_lock_is_asked_for_once(arch: str) -> None:
-    """Nobody is taken to wait for a lock, and the counts say so."""
+def test_nobody_waits_for_a_lock(arch: str) -> None:
+    """Programs are assumed not to wait for a lock, and the assumption is reported."""
     texts = compiled(add_alone, ALONE, arch)
     counts, executed = both(texts, ALONE, 10)
     taken = next(one for one in counts.accesses if one.tensor == "lock")
@@ -90,8 +90,8 @@ def test_a_lock_is_asked_for_once(arch: str) -> None:
     assert executed.program.waits == 1
 
 
-def test_a_search_is_no_wait() -> None:
-    """A loop that looks at another place in each pass runs as often as nobody knows."""
+def test_a_search_is_not_a_wait() -> None:
+    """A loop that polls another place in each pass has an unknown number of passes."""
     arguments = {"x": Pointer("int32", 1 << 20), "y": Pointer("int32", 1 << 20), "B": 128}
     counts, executed = both(compiled(first_zero, arguments, "90"), arguments, 4)
     (loop,) = counts.loops
@@ -99,8 +99,8 @@ def test_a_search_is_no_wait() -> None:
     assert executed.instructions.high is None
 
 
-def test_a_counter_that_others_do_not_share_gives_nothing_known() -> None:
-    """An addition to a place of its own, or of numbers from memory, is not known."""
+def test_a_maximum_is_not_a_counter() -> None:
+    """A maximum instead of an addition to a counter has an unknown result."""
     changed = {**SUMS, "counter": X}
     texts = compiled(last_sums, SUMS, "90")
     assert count(read_ttir(texts.ttir), SUMS, (64,)).branches[0].taken == Amount.of(1)

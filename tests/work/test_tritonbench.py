@@ -1,9 +1,8 @@
-"""What the lab counts of recorded launches, against what TritonBench says of its operators.
+"""What the lab counts of recorded launches, against the formulas of TritonBench's operators.
 
-The formulas of flops() and of gbps(), before it divides bytes by the time, stand here in our words.
-They are those of https://github.com/meta-pytorch/tritonbench in tritonbench/operators/ at commit
-db2155c807755c19f5d98c64917ec897f24061f3. What a launch does beyond them, or less, is a number of
-its sizes.
+They are those of flops() and, before the division by the time, of gbps() in tritonbench/operators/
+of https://github.com/meta-pytorch/tritonbench at commit db2155c807755c19f5d98c64917ec897f24061f3,
+rewritten here. Where a launch does more or less, the difference is a function of its sizes.
 """
 
 from collections.abc import Callable
@@ -19,35 +18,24 @@ from occupancy_lab.work.counts import total
 pytestmark = pytest.mark.slow
 
 
-def _multiply(m: int, n: int, k: int) -> int:
+def product_flops(m: int, n: int, k: int) -> int:
+    """Return the FLOPs of gemm, grouped_gemm, fp8_gemm, fp8_gemm_rowwise and fp8_gemm_blockwise."""
     return 2 * m * n * k
 
 
-def _attend(heads: int, tokens: int, head: int, *, causal: bool = False, products: int = 2) -> int:
-    return products * 2 * heads * tokens**2 * head // (2 if causal else 1)
+def attention_flops(tokens: int, head: int, *, causal: bool = False, products: int = 2) -> int:
+    """Return the FLOPs of flash_attention and blackwell_attentions.
+
+    A forward pass has two products and a backward pass five. fp8_attention has the same formula but
+    does not halve causal attention.
+    """
+    return products * 2 * HEADS * tokens**2 * head // (2 if causal else 1)
 
 
 def _matrices(m: int, n: int, k: int, item: int, result_item: int) -> int:
     return item * (m * k + k * n) + result_item * m * n
 
 
-FLOPS: dict[str, Callable[..., int]] = {
-    "gemm/operator.py": _multiply,
-    "addmm/operator.py": lambda m, n, k: _multiply(m, n, k) + m * n,
-    "fp8_gemm/fp8_gemm.py": _multiply,
-    "fp8_gemm_rowwise/operator.py": _multiply,
-    "fp8_gemm_blockwise/operator.py": _multiply,
-    "grouped_gemm/operator.py": lambda *sizes: sum(_multiply(*one) for one in sizes),
-    "flash_attention/operator.py": _attend,
-    "blackwell_attentions/operator.py": _attend,
-    "fp8_attention/operator.py": lambda heads, tokens, head, **_: _attend(heads, tokens, head),
-    "flex_attention/operator.py": lambda heads, tokens, head, products=2: (
-        _attend(heads, tokens, head, products=products)
-        + (2 * heads * tokens**2 if products == 2 else 0)
-    ),
-    "low_mem_dropout/operator.py": lambda size: 2 * size,
-}
-"""FLOPs by the operator's file; attention has two products forward and five backward."""
 BYTES: dict[str, Callable[..., int]] = {
     "gemm/operator.py": lambda m, n, k, item: _matrices(m, n, k, item, item),
     "addmm/operator.py": lambda m, n, k, item: _matrices(m, n, k, item, 2 * item),
@@ -66,14 +54,13 @@ BYTES: dict[str, Callable[..., int]] = {
     "vector_add/operator.py": lambda size, item: 3 * size * item,
     "vector_exp/operator.py": lambda size, item: 3 * size * item,
 }
-"""Bytes likewise; a layer norm has two tensors forward and three backward."""
-ATTENTIONS = ["flash_attention", "blackwell_attentions", "fp8_attention"]
+"""Bytes by the operator's file; a layer norm has two tensors forward and three backward."""
 HEADS = 2 * 16
 """Batch times heads of tutorial 6."""
 
 
 def launches(group: str, trial: str, kernel: str) -> list[RecordedLaunch]:
-    """Return the recorded launches of a kernel in a trial: one of each configuration."""
+    """Return the recorded launches of a kernel in a trial, one per configuration."""
     wanted = (group, trial, kernel)
     some = [
         one for one in recorded_launches("h200") if (one.group, one.trial, one.kernel) == wanted
@@ -83,23 +70,23 @@ def launches(group: str, trial: str, kernel: str) -> list[RecordedLaunch]:
 
 
 def multiplied(launch: RecordedLaunch) -> int | None:
-    """Return the FLOPs that the lab counts of its products of matrices."""
+    """Return the FLOPs that the lab counts for products of matrices."""
     return total(counts_of(launch).dot_flops.values()).exact
 
 
 def moved(launch: RecordedLaunch) -> int | None:
-    """Return the distinct bytes that it reads and those that it writes, of all tensors."""
+    """Return the distinct bytes read and written, of all tensors."""
     return total(one.read + one.written for one in counts_of(launch).footprints).exact
 
 
 def filled(sizes: tuple[int, ...], launch: RecordedLaunch) -> tuple[int, ...]:
-    """Return m, n and k of the whole blocks that hold matrices of such sizes."""
+    """Return m, n and k rounded up to whole blocks."""
     blocks: list[Any] = [launch.arguments[f"BLOCK_SIZE_{side}"] for side in "MNK"]
     return tuple(ceil(size / block) * block for size, block in zip(sizes, blocks, strict=True))
 
 
 class Case(NamedTuple):
-    """A launch that does the work of an operator."""
+    """A recorded launch that does the work of an operator."""
 
     operator: str
     group: str
@@ -107,115 +94,102 @@ class Case(NamedTuple):
     kernel: str
     sizes: tuple[int, ...]
     more: int = 0
-    """What it does beyond the formula."""
+    """The bytes that it moves in addition to the formula."""
+
+
+SIZES = (1024, 1536, 4096)
 
 
 @pytest.mark.parametrize(
-    "case",
+    ("group", "trial", "kernel", "sizes"),
     [
-        Case("gemm/operator.py", "triton: 3, fp16", "matmul 8192", "matmul_kernel", (8192,) * 3),
-        Case(
-            "gemm/operator.py",
-            "triton: 9, fp16",
-            "matmul_tma_persistent torch.float16 (1024, 1536, 4096)",
+        ("3, fp16", "matmul 8192", "matmul_kernel", (8192,) * 3),
+        (
+            "9, fp16",
+            f"matmul_tma_persistent torch.float16 {SIZES}",
             "matmul_kernel_tma_persistent",
-            (1024, 1536, 4096),
+            SIZES,
         ),
-        Case(
-            "fp8_gemm/fp8_gemm.py",
-            "triton: 9, fp8",
-            "matmul_persistent torch.float8_e4m3fn (1024, 1536, 4096)",
+        (
+            "9, fp8",
+            f"matmul_persistent torch.float8_e4m3fn {SIZES}",
             "matmul_kernel_persistent",
-            (1024, 1536, 4096),
+            SIZES,
         ),
-        Case(
-            "fp8_gemm_rowwise/operator.py",
-            "own: reductions",
-            "int8_matmul 4096 (128, 256, 64)",
-            "int8_matmul_kernel",
-            (4096,) * 3,
-        ),
-        Case(
-            "fp8_gemm_blockwise/operator.py",
-            "triton: 8, 10",
-            "tutorial 10 mxfp8",
-            "block_scaled_matmul_kernel",
-            (512,) * 3,
-        ),
+        ("8, 10", "tutorial 10 mxfp8", "block_scaled_matmul_kernel", (512,) * 3),
     ],
 )
-def test_products_of_whole_blocks_are_equal(case: Case) -> None:
-    """A product of matrices whose sides are whole blocks has the FLOPs of the formula."""
-    for launch in launches(case.group, case.trial, case.kernel):
-        assert multiplied(launch) == FLOPS[case.operator](*case.sizes)
+def test_flops_of_whole_blocks(
+    group: str, trial: str, kernel: str, sizes: tuple[int, int, int]
+) -> None:
+    """A product of matrices in whole blocks has the FLOPs of the formula."""
+    for launch in launches(f"triton: {group}", trial, kernel):
+        assert multiplied(launch) == product_flops(*sizes)
+
+
+def test_flops_of_an_int8_product() -> None:
+    """A product of integers has the FLOPs of the formula."""
+    trial = "int8_matmul 4096 (128, 256, 64)"
+    for launch in launches("own: reductions", trial, "int8_matmul_kernel"):
+        assert multiplied(launch) == product_flops(4096, 4096, 4096)
 
 
 @pytest.mark.parametrize("config", ["(128, 256, 64, 3, 8)", "(64, 128, 64, 4, 4)"])
 @pytest.mark.parametrize("sizes", [(777, 777, 777), (1000, 3000, 2000)])
 def test_blocks_at_edges_are_multiplied_whole(sizes: tuple[int, int, int], config: str) -> None:
-    """A product whose sides are no whole blocks has the FLOPs of the formula of whole ones."""
-    formula = FLOPS["gemm/operator.py"]
+    """A product with partial blocks has the formula's FLOPs for whole blocks."""
     (launch,) = launches("triton: 3, fp16", f"matmul {sizes} {config}", "matmul_kernel")
-    assert multiplied(launch) == formula(*filled(sizes, launch)) > formula(*sizes)
+    assert multiplied(launch) == product_flops(*filled(sizes, launch)) > product_flops(*sizes)
 
 
 @pytest.mark.parametrize("kernel", ["grouped_matmul_kernel", "grouped_matmul_tma_kernel"])
 def test_grouped_products_are_equal(kernel: str) -> None:
-    """Products in one launch add up to the formula, but for those smaller than a block."""
+    """The FLOPs of grouped products add up to the formula for whole blocks."""
     equal = []
     for launch in launches("triton: 8, 10", "tutorial 08 as it runs", kernel):
         sides = iter(launch.values["group_gemm_sizes"])
         sizes = list(zip(sides, sides, sides, strict=True))
-        held = [filled(one, launch) for one in sizes]
-        assert multiplied(launch) == FLOPS["grouped_gemm/operator.py"](*held)
-        equal.append(held == sizes)
+        whole = [filled(one, launch) for one in sizes]
+        assert multiplied(launch) == sum(product_flops(*one) for one in whole)
+        equal.append(whole == sizes)
     assert any(equal)
 
 
-def test_a_product_that_is_added_has_the_sum_apart() -> None:
-    """Theirs of addmm are those of the dots and one for each element of the sum."""
+def test_addmm_counts_its_sum() -> None:
+    """The formula of addmm adds one FLOP for each element of the sum to those of the dots."""
     sizes = m, n, _ = 1024, 1024, 8192
     (launch,) = launches("own: reductions", "split_k 1024 1024 8192 4", "split_k_kernel")
-    assert multiplied(launch) == FLOPS["addmm/operator.py"](*sizes) - m * n
+    addmm = product_flops(*sizes) + m * n
+    assert multiplied(launch) == addmm - m * n
 
 
 @pytest.mark.parametrize("head", [64, 128])
 @pytest.mark.parametrize("tokens", [512, 4096])
-@pytest.mark.parametrize("operator", ATTENTIONS)
-def test_attention_to_all_tokens_is_equal(operator: str, tokens: int, head: int) -> None:
+def test_attention_to_all_tokens_is_equal(tokens: int, head: int) -> None:
     """Attention without a mask has the two products of the formula."""
     trial = f"attention (2, 16, {tokens}, {head}) causal False"
     for launch in launches(f"triton: 6, head {head}", trial, "_attn_fwd"):
-        assert multiplied(launch) == FLOPS[f"{operator}/operator.py"](HEADS, tokens, head)
+        assert multiplied(launch) == attention_flops(tokens, head)
 
 
 @pytest.mark.parametrize("head", [64, 128])
 @pytest.mark.parametrize("tokens", [512, 4096])
-@pytest.mark.parametrize("operator", ATTENTIONS)
-def test_blocks_on_the_diagonal_are_multiplied_whole(operator: str, tokens: int, head: int) -> None:
-    """Theirs of causal attention is half of all, and of fp8_attention all.
-
-    A launch does half of it and the other halves of the blocks on the diagonal.
-    """
+def test_blocks_on_the_diagonal_are_multiplied_whole(tokens: int, head: int) -> None:
+    """Causal attention does the formula's half, and the other halves of blocks on the diagonal."""
     trial = f"attention (2, 16, {tokens}, {head}) causal True"
-    theirs = FLOPS[f"{operator}/operator.py"](HEADS, tokens, head, causal=True)
-    half = HEADS * tokens * head * 2 * tokens
     for launch in launches(f"triton: 6, head {head}", trial, "_attn_fwd"):
         block: Any = launch.arguments["BLOCK_M"]
         diagonal = HEADS * tokens * head * 2 * block
-        skipped = half if operator == "fp8_attention" else 0
-        assert multiplied(launch) == theirs - skipped + diagonal
+        assert multiplied(launch) == attention_flops(tokens, head, causal=True) + diagonal
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("operator", ATTENTIONS[:2])
-def test_the_backward_pass_does_two_products_twice(operator: str, causal: bool) -> None:  # noqa: FBT001 - what is drawn
-    """Theirs are five products, of which a launch does two for dQ and for dK and dV anew."""
+def test_the_backward_pass_does_two_products_twice(causal: bool) -> None:  # noqa: FBT001
+    """Of the formula's five products, a launch repeats two: one for dQ, and one for dK and dV."""
     tokens, head, block = 2048, 64, 128
     trial = f"attention (2, 16, {tokens}, {head}) causal {causal}"
-    formula = FLOPS[f"{operator}/operator.py"]
-    theirs = formula(HEADS, tokens, head, causal=causal, products=5)
-    again = formula(HEADS, tokens, head, causal=causal, products=2)
+    theirs = attention_flops(tokens, head, causal=causal, products=5)
+    again = attention_flops(tokens, head, causal=causal, products=2)
     diagonal = 7 * HEADS * tokens * head * block if causal else 0
     for launch in launches("triton: 6, head 64", trial, "_attn_bwd"):
         assert launch.arguments["BLOCK_N1"] == launch.arguments["BLOCK_M2"] == block
@@ -223,30 +197,28 @@ def test_the_backward_pass_does_two_products_twice(operator: str, causal: bool) 
 
 
 @pytest.mark.parametrize("head", [64, 128])
-def test_flex_attention_has_the_operations_of_its_softmax_apart(head: int) -> None:
-    """Theirs are the dots, forward with two operations for each score; backward as above."""
-    sizes = heads, tokens, _ = HEADS, 2048, head
+def test_flops_of_flex_attention(head: int) -> None:
+    """The dots are those of attention; the formula adds two operations per score going forward."""
     group, trial, kernel = "inductor: flex_attention", f"flex_attention {head}", "triton_tem_fused"
-    formula = FLOPS["flex_attention/operator.py"]
+    forward, backward = (attention_flops(2048, head, products=number) for number in (2, 5))
     for launch in launches(group, trial, f"{kernel}_flex_attention_4"):
-        assert multiplied(launch) == formula(*sizes) - 2 * heads * tokens**2
+        assert multiplied(launch) == forward
     for launch in launches(group, trial, f"{kernel}_flex_attention_backward_1"):
-        again = formula(*sizes) - 2 * heads * tokens**2
-        assert multiplied(launch) == formula(*sizes, products=5) + again
+        assert multiplied(launch) == backward + forward
 
 
 @pytest.mark.parametrize(
     ("trial", "kernel", "choices"),
     [("dropout", "_seeded_dropout", 0), ("dropout by a mask", "_dropout", 2**24)],
 )
-def test_a_choice_is_no_operation_of_dropout(trial: str, kernel: str, choices: int) -> None:
-    """Theirs are two an element; a launch has no choices among them, and 1 - p once a program.
+def test_flops_of_dropout(trial: str, kernel: str, choices: int) -> None:
+    """The formula of low_mem_dropout has two FLOPs per element, one of them for choosing it.
 
-    It divides each element, and scales each random number that it draws.
+    A launch divides each element, scales each random number that it draws, and computes 1 - p once
+    per program.
     """
     (launch,) = launches("triton: simple", f"{trial} {2**24}", kernel)
-    theirs = FLOPS["low_mem_dropout/operator.py"](2**24)
-    assert counts_of(launch).flops.exact == theirs - choices + launch.grid[0]
+    assert counts_of(launch).flops.exact == 2 * 2**24 - choices + launch.grid[0]
 
 
 @pytest.mark.parametrize(
@@ -298,7 +270,7 @@ def test_a_choice_is_no_operation_of_dropout(trial: str, kernel: str, choices: i
     ],
 )
 def test_bytes_are_equal(case: Case) -> None:
-    """What a launch has to move is each tensor of the formula once, whatever the blocks."""
+    """The least bytes of a launch are each tensor of the formula once, whatever the blocks."""
     for launch in launches(case.group, case.trial, case.kernel):
         assert moved(launch) == BYTES[case.operator](*case.sizes)
 
@@ -385,12 +357,12 @@ DIFFERENT = {
         -(2**25) * 2,
     ),
 }
-"""By what the formula leaves out, or has though it is not there."""
+"""The launches by what the formula leaves out, or includes although it is not moved."""
 
 
 @pytest.mark.parametrize("case", DIFFERENT.values(), ids=DIFFERENT)
-def test_bytes_differ_by_what_is_named(case: Case) -> None:
-    """What a launch has to move differs from the formula by what the table says, to the byte."""
+def test_bytes_differ_by_the_listed_amount(case: Case) -> None:
+    """The least bytes of a launch differ from the formula by exactly the listed amount."""
     assert case.more != 0
     for launch in launches(case.group, case.trial, case.kernel):
         assert moved(launch) == BYTES[case.operator](*case.sizes) + case.more

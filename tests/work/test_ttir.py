@@ -1,4 +1,4 @@
-"""TTIR is read into operations with their places, and what is no TTIR is refused in a sentence."""
+"""TTIR is read into operations with places, and other texts are refused."""
 
 import contextlib
 
@@ -26,7 +26,7 @@ def text() -> str:
 
 
 def test_the_kernel_and_its_arguments_have_their_names(text: str) -> None:
-    """A kernel's parameters are named as in its source, and pointers know what they point to."""
+    """Parameters have the names of the source, and pointers have the types that they point to."""
     found = read_ttir(text).kernel
     assert found.name == "kernel"
     assert [one.name for one in found.arguments] == ["x", "y", "n"]
@@ -36,7 +36,7 @@ def test_the_kernel_and_its_arguments_have_their_names(text: str) -> None:
 
 
 def test_an_operation_knows_its_line_and_who_called(text: str) -> None:
-    """What stands in a helper has the helper's line, and the line of the call."""
+    """An operation in a helper function has the helper's line and the line of the call."""
     module = read_ttir(text)
     operations = {one.name: one for one in operations_of(module.kernel.body)}
     load = module.place(operations["tt.load"])
@@ -49,14 +49,14 @@ def test_an_operation_knows_its_line_and_who_called(text: str) -> None:
 
 @given(st.text(alphabet=st.characters(codec="utf-8"), max_size=200))
 def test_any_text_is_read_or_refused(text: str) -> None:
-    """A text that is no TTIR ends in the one error of its kind."""
+    """A text that is no TTIR raises TtirError."""
     with pytest.raises(TtirError):
         read_ttir(text)
 
 
 @given(st.data())
 def test_a_damaged_text_is_read_or_refused(text: str, data: st.DataObject) -> None:
-    """A text with lines left out, twice or cut is counted, or ends in the one error of its kind."""
+    """A damaged text is counted or raises TtirError."""
     lines = text.splitlines()
     for _ in range(data.draw(st.integers(1, 4))):
         place = data.draw(st.integers(0, len(lines) - 1))
@@ -80,7 +80,7 @@ def test_a_damaged_text_is_read_or_refused(text: str, data: st.DataObject) -> No
 
 
 def test_what_is_too_large_or_too_deep_is_refused() -> None:
-    """Limits on the size and on the depth hold before anything is walked."""
+    """Texts that are too large or too deep, or TTGIR, are refused."""
     with pytest.raises(TtirError, match="characters"):
         read_ttir(" " * (32 * 2**20 + 1))
     deep = "module {\ntt.func public @f() {\n" + "scf.execute_region {\n" * 100

@@ -1,4 +1,4 @@
-"""How long a warp stands at each instruction until what it needs is there."""
+"""How long a warp waits at each instruction."""
 
 import re
 import struct
@@ -30,7 +30,7 @@ from occupancy_lab.work.waits import (
 ADD = 0x021
 STALL = 4
 NOTHING = 0x3F << RESULT_BIT
-"""The control bits of an instruction that sets no scoreboard."""
+"""Control bits that set no scoreboard."""
 
 
 def setting(opcode: int, scoreboard: int) -> int:
@@ -44,7 +44,7 @@ def waiting(*scoreboards: int) -> int:
 
 
 def waited(words: list[int], loop: int | None = None, threads: int = 128) -> list[float]:
-    """Return how long a warp waits at each of *words*, of which those from *loop* on are a loop."""
+    """Return the waits at *words*, where those from *loop* on are a loop."""
     starts = {0, len(words)} if loop is None else {0, loop, len(words)}
     borders = sorted(starts)
     blocks = {
@@ -59,21 +59,21 @@ def waited(words: list[int], loop: int | None = None, threads: int = 128) -> lis
     return [found.get(number, 0.0) for number in range(len(words))]
 
 
-def test_the_first_that_needs_a_load_waits_for_it() -> None:
-    """The wait falls on the first instruction that waits for the scoreboard, and on no later."""
+def test_the_first_use_of_a_load_waits() -> None:
+    """Only the first instruction that waits for a load's scoreboard waits."""
     words = [setting(operations.LDG, 2), ADD | NOTHING, waiting(2), waiting(2)]
     assert waited(words) == [0, 0, MEMORY_CYCLES - 2 * STALL, 0]
 
 
 def test_a_loop_waits_for_the_loads_of_the_pass_before() -> None:
-    """A load at the end of a pass is waited for at the begin of the next."""
+    """A load at the end of a pass is waited for at the beginning of the next pass."""
     words = [ADD | NOTHING, waiting(3), setting(operations.LDG, 3)]
     assert waited(words, loop=1) == [0, MEMORY_CYCLES - STALL, 0]
 
 
 @pytest.mark.parametrize(("left", "expected"), [(0, MEMORY_CYCLES - 2 * STALL), (1, 0.0)])
 def test_groups_of_copies_may_go_on(left: int, expected: float) -> None:
-    """DEPBAR waits for all groups of asynchronous copies but those that it lets go on."""
+    """DEPBAR waits for all groups of copies but those that may stay pending."""
     wait = DEPBAR | NOTHING | left << COPIES_LEFT_BIT
     words = [operations.LDGSTS | NOTHING, LDGDEPBAR | NOTHING, wait]
     assert waited(words) == [0, 0, expected]
@@ -89,7 +89,7 @@ def test_products_of_warp_groups_share_the_tensor_cores() -> None:
 
 @pytest.mark.slow
 def test_groups_are_read_as_nvdisasm_reads_them() -> None:
-    """How many groups may go on, and which product ends one, is as in the text of the code."""
+    """The number of pending groups and the ends of groups of products are as in nvdisasm."""
     seen = set()
     for launch in recorded_launches():
         if not launch.instructions:

@@ -1,4 +1,4 @@
-"""How long a wave of an AMD GPU stands at each instruction, by what documents say."""
+"""How long a wave of an AMD GPU waits at each instruction, according to AMD's documents."""
 
 import pytest
 
@@ -19,14 +19,14 @@ PRODUCT = "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]"
 
 
 def architecture(name: str) -> HipArchitecture:
-    """Return an architecture of AMD's."""
+    """Return an architecture of AMD."""
     found = architectures()[name]
     assert isinstance(found, HipArchitecture)
     return found
 
 
 def waited(*lines: str, waves: int = 4) -> list[float]:
-    """Return how long a wave waits at each of some instructions of an MI300X."""
+    """Return the waits of a wave at some instructions, on an MI300X."""
     code = read_gcn("\nkernel:\n\t" + "\n\t".join((*lines, "s_endpgm")) + "\n", "kernel")
     cycles = [issue_cycles(one) for one in code.instructions]
     flops = [wave_flops(one) for one in code.instructions]
@@ -35,7 +35,7 @@ def waited(*lines: str, waves: int = 4) -> list[float]:
 
 
 def test_a_wait_lasts_until_few_enough_are_left() -> None:
-    """Of two loads the first is waited for where one may go on; LDS has a counter of its own."""
+    """A wait lasts until few enough accesses are pending, with a separate counter for LDS."""
     first, second = (f"s_waitcnt vmcnt({left})" for left in (1, 0))
     assert waited(LOAD, LOAD, first, second) == [0, 0, MEMORY_CYCLES - 2 * ISSUE_CYCLES, 0]
     both = "s_waitcnt vmcnt(1) lgkmcnt(0)"
@@ -45,7 +45,7 @@ def test_a_wait_lasts_until_few_enough_are_left() -> None:
 
 @pytest.mark.parametrize(("waves", "others"), [(1, 1), (4, 1), (8, 2)])
 def test_a_product_waits_for_the_one_before(waves: int, others: int) -> None:
-    """It has its SIMD's matrix core for 32 cycles, as each other wave of that SIMD has."""
+    """A product takes its SIMD's matrix core for 32 cycles per wave of the SIMD."""
     assert waited(PRODUCT, PRODUCT, waves=waves) == [0, 32 * others - ISSUE_CYCLES]
 
 
@@ -64,7 +64,7 @@ def test_a_product_waits_for_the_one_before(waves: int, others: int) -> None:
 def test_products_take_the_passes_of_amds_guides(
     name: str, gfx90a: int | None, gfx942: int
 ) -> None:
-    """A pass is 4 cycles; their numbers are in the instruction set guides of CDNA 2 and 3."""
+    """Products take the passes of 4 cycles in AMD's guides for CDNA 2 and 3."""
     code = read_gcn(f"\nkernel:\n\t{name} v[0:15], v[0:1], v[2:3], 0\n\ts_endpgm\n", "kernel")
     flops = wave_flops(code.instructions[0]) or 0
     assert product_cycles(name, flops, architecture("gfx942")) == gfx942

@@ -1,6 +1,5 @@
-"""What is counted of a launch is what a loop over its programs in Python counts."""
+"""Counts of launches whose size, tensors or operations random kernels do not have."""
 
-from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -14,8 +13,6 @@ from counted_kernels import (
     waiting,
 )
 from first_texts import first_text
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.work.counts import Amount, Counts
@@ -37,44 +34,8 @@ def counts_of(
     return count(read_ttir(first_text(function, arguments)), arguments, grid, **more)
 
 
-def pieces(offsets: Iterable[int], size: int) -> int:
-    """Return in how many pieces of *size* bytes the offsets are."""
-    return len({one // size for one in offsets})
-
-
-@settings(max_examples=12)
-@given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 70), st.integers(0, 9))
-def test_a_matmul_is_counted_exactly(m: int, n: int, k: int, more: int) -> None:
-    """Loads, stores and dots of a matmul of any size are those of its programs, one by one."""
-    stride = max(m, n, k) + more
-    arguments = {"a": HALF, "b": HALF, "c": HALF, "m": m, "n": n, "k": k, "stride": stride}
-    grid = (-(-m // 32), -(-n // 16))
-    counts = counts_of(multiply, grid, {**arguments, "M": 32, "N": 16, "K": 16})
-    asked: dict[str, list[list[int]]] = {"a": [], "b": [], "c": []}
-    for x in range(grid[0]):
-        for y in range(grid[1]):
-            rows, columns = range(x * 32, x * 32 + 32), range(y * 16, y * 16 + 16)
-            for start in range(0, k, 16):
-                inner = [one for one in range(start, start + 16) if one < k]
-                asked["a"].append([2 * (i * stride + j) for i in rows if i < m for j in inner])
-                asked["b"].append([2 * (i * stride + j % n) for i in inner for j in columns])
-            asked["c"].append(
-                [2 * (i * stride + j) for i in rows if i < m for j in columns if j < n]
-            )
-    for access in counts.accesses:
-        blocks = asked[access.tensor or ""]
-        assert access.active == Amount.of(sum(map(len, blocks)))
-        assert access.executions == Amount.of(len(blocks))
-        assert access.sectors == Amount.of(sum(pieces(one, 32) for one in blocks))
-        assert access.lines == Amount.of(sum(pieces(one, 128) for one in blocks))
-        assert access.unique_bytes == Amount.of(2 * len({one for block in blocks for one in block}))
-    trips = grid[0] * grid[1] * -(-k // 16)
-    assert counts.dot_flops == {"fp16": Amount.of(trips * 2 * 32 * 16 * 16)}
-    assert not counts.unknowns
-
-
 def test_an_8192_cubed_matmul_is_counted_whole() -> None:
-    """Half a million iterations of 4096 programs are counted, each tensor once."""
+    """A matmul with half a million iterations is counted exactly."""
     size = 8192
     arguments = {"a": HALF, "b": HALF, "c": HALF, "m": size, "n": size, "k": size, "stride": size}
     counts = counts_of(multiply, (64, 64), {**arguments, "M": 128, "N": 128, "K": 64}, resident=264)
@@ -86,8 +47,8 @@ def test_an_8192_cubed_matmul_is_counted_whole() -> None:
 
 
 @pytest.mark.parametrize("programs", [3 * 2**20, 2**24 - 1])
-def test_of_too_many_programs_some_stand_for_all(programs: int) -> None:
-    """A launch of millions of programs is counted in proportion, and says how many were walked."""
+def test_too_many_programs_are_sampled(programs: int) -> None:
+    """A launch of millions of programs is counted from a sample in proportion."""
     counts = counts_of(copy, (programs,), {"x": WHOLE, "y": WHOLE, "n": programs * 64, "B": 64})
     assert 0 < counts.walked < counts.programs == programs
     assert counts.read_bytes == counts.unique_read_bytes == Amount.of(programs * 256)
@@ -95,7 +56,7 @@ def test_of_too_many_programs_some_stand_for_all(programs: int) -> None:
 
 @pytest.mark.parametrize("programs", [4, 10])
 def test_a_pointer_into_one_of_two_tensors_is_known(programs: int) -> None:
-    """Tensors of which each program reads one are as one: their rows are counted once each."""
+    """Two tensors of which each program reads one count as one tensor, exactly."""
     arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "first": 2, "B": 32}
     counts = counts_of(one_of_two, (programs,), arguments)
     assert not counts.unknowns
@@ -105,22 +66,22 @@ def test_a_pointer_into_one_of_two_tensors_is_known(programs: int) -> None:
     assert counts.unique_read_bytes == Amount.of(programs * 32 * 4)
 
 
-def test_a_pointer_into_a_tensor_that_memory_chooses_is_not_known() -> None:
-    """Which of two tensors is read is then an unknown, and the page says so."""
+def test_a_choice_by_a_value_from_memory_is_unknown() -> None:
+    """A choice between tensors by a value from memory is reported as unknown."""
     arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "flags": INDEX, "B": 32}
     counts = counts_of(one_by_a_flag, (4,), arguments)
     assert "which tensor is chosen" in {one.name for one in counts.unknowns}
 
 
-def test_a_tensor_that_is_read_by_itself_too_leaves_the_least_open() -> None:
-    """What x and "x or y" have in common is not known: they are no less than x alone."""
+def test_a_tensor_and_a_choice_with_it_may_overlap() -> None:
+    """A tensor that is also read through a choice of tensors keeps only a lower limit."""
     arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "first": 2, "B": 32}
     counts = counts_of(one_and_either, (4,), arguments)
     assert (counts.unique_read_bytes.low, counts.unique_read_bytes.high) == (4 * 128, 8 * 128)
 
 
-def test_tensors_that_take_each_others_names_are_told_apart() -> None:
-    """A parameter that an `if` sets to another keeps its own bytes, and so do those of a tuple."""
+def test_renamed_parameters_are_told_apart() -> None:
+    """Parameters that are set to each other, and those of a tuple, keep their own bytes."""
     arguments = {"x": WHOLE, "q": WHOLE, "y": WHOLE, "n": 3, "pair": (WHOLE, 50, WHOLE), "B": 64}
     text = first_text(renamed, arguments)
     counts = count(read_ttir(text), arguments, (1,))
@@ -129,8 +90,8 @@ def test_tensors_that_take_each_others_names_are_told_apart() -> None:
     assert read == {"x": 256, "q": 256, "pair[0]": 200, "pair[2]": 256, "y": 0}
 
 
-def test_what_is_given_an_address_and_is_not_known_may_touch_all_of_it() -> None:
-    """It is named, and its tensor's bytes have no exact number; inline assembly is named alone."""
+def test_unknown_operations_may_touch_everything() -> None:
+    """An unknown operation may touch all bytes at an address; inline assembly is only listed."""
     arguments = {"x": WHOLE, "flags": INDEX, "y": WHOLE, "B": 64}
     text, name = first_text(waiting, arguments), "tt.elementwise_inline_asm"
     named = count(read_ttir(text), arguments, (2,))

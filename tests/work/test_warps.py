@@ -1,4 +1,4 @@
-"""Where the threads of a warp go, by instructions as ptxas wrote them for Triton's kernels."""
+"""Control flow of warps, in instructions as ptxas writes them for Triton's kernels."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ ABOVE = 0x000FE20003F04270_0000000F0000780C
 SKIPS_NEXT = 0x002FEA0003800000_0000000000040947
 """@P0 BRA, past the next instruction"""
 OF_ALL = 1 << 32
-"""What makes it @P0 BRA.U."""
+"""The bit that makes it @P0 BRA.U."""
 MEETS = 0x000FEA0003800000_0000000000007941
 """BSYNC B0"""
 EXIT = 0x000FEA0003800000_000000000000794D
@@ -22,9 +22,9 @@ EXIT = 0x000FEA0003800000_000000000000794D
 
 @pytest.mark.parametrize(("jump", "warps"), [(SKIPS_NEXT | OF_ALL, 2), (SKIPS_NEXT, 3)])
 def test_a_warp_takes_a_uniform_jump_as_a_whole(jump: int, warps: int) -> None:
-    """Of two warps, half of the first of which could jump, none is parted by BRA.U.
+    """BRA.U does not split a warp of which only half could jump.
 
-    What skips the place where threads meet again is executed twice by a warp that is parted.
+    A warp that is split executes the code at the reconvergence point twice.
     """
     words = (THREAD, ABOVE, jump, MEETS, EXIT)
     code = read_code(b"".join(one.to_bytes(16, "little") for one in words), 90)

@@ -1,7 +1,6 @@
-"""What launches on AMD's GPUs execute, against what their sources do; nothing here has a GPU.
+"""What launches on AMD's GPUs execute, against their sources; no GPU is needed.
 
-The assembly and the source are counted by themselves: the bytes that stores write and the products
-of matrices of the one must be those of the other.
+Assembly and source are counted independently: their stored bytes and FLOPs of products must agree.
 """
 
 import functools
@@ -12,12 +11,12 @@ import pytest
 import triton
 from compiling.sample import gpu_target
 from counted_kernels import row_sums
+from first_texts import compiled_texts
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.amdgcn import read_amdgcn
-from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.texts import Texts, texts_of
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
@@ -40,7 +39,7 @@ X = Pointer("float32", 1 << 24)
 
 @functools.cache
 def launches() -> dict[str, RecordedLaunch]:
-    """Return a public launch of each kernel's name."""
+    """Return a public launch of each kernel."""
     found: dict[str, RecordedLaunch] = {}
     for one in recorded_launches():
         found.setdefault(one.kernel, one)
@@ -48,7 +47,7 @@ def launches() -> dict[str, RecordedLaunch]:
 
 
 def texts_on(launch: RecordedLaunch, arch: str, folder: Path) -> Texts:
-    """Compile what Triton made of a public kernel for another GPU."""
+    """Compile the TTIR of a public kernel for another GPU."""
     path = folder / "kernel.ttir"
     path.write_text(launch.ttir)
     warps = int(launch.row["num_warps"])
@@ -66,10 +65,7 @@ def texts_on(launch: RecordedLaunch, arch: str, folder: Path) -> Texts:
 def test_public_kernels_store_and_multiply_what_their_sources_do(
     kernel: str, arch: str, tmp_path: Path
 ) -> None:
-    """Bytes of stores and FLOPs of products are the source's, bytes of loads no fewer.
-
-    LLVM takes hardly more registers for a kernel than are live somewhere.
-    """
+    """Stored bytes and FLOPs are the source's, and the most live registers are close to LLVM's."""
     launch = launches()[kernel]
     texts = texts_on(launch, arch, tmp_path)
     found = execute(texts, launch.arguments, launch.grid, values=launch.values)
@@ -89,13 +85,9 @@ def row_sums_on(arch: str, *, by_value: bool) -> tuple[Texts, dict[str, object]]
     """Return the texts of `row_sums`, with 4 warps and blocks of 256, and its arguments."""
     limit = Pointer("int32", 4)
     launch = Launch((X, X, 1003, limit), {"BLOCK": 256, "BY_VALUE": by_value, "num_warps": 4})
-    with offline(Target("hip", arch, 64 if arch.startswith("gfx9") else 32)):
-        made = launch.warm_up(row_sums)
-    texts = texts_of(made.asm, made.metadata, "hip")
-    assert texts is not None
-    return texts, dict(
-        zip(("x_ptr", "y_ptr", "n_cols", "limit_ptr"), launch.arguments, strict=True)
-    )
+    target = Target("hip", arch, 64 if arch.startswith("gfx9") else 32)
+    arguments = dict(zip(row_sums.arg_names, launch.arguments, strict=False))
+    return compiled_texts(row_sums, launch, target), arguments
 
 
 @pytest.mark.parametrize("arch", ["gfx90a", "gfx942"])
@@ -112,8 +104,8 @@ def test_a_loop_runs_as_often_as_its_source_says(arch: str) -> None:
     assert found.instructions.is_exact
 
 
-def test_a_loop_by_a_value_of_memory_has_no_upper_limit() -> None:
-    """What the loop executes is a range, and its line is named; a value that is given ends it."""
+def test_a_loop_with_a_limit_in_memory_has_no_upper_limit() -> None:
+    """A loop with its limit in memory makes counts ranges, and exact ones where it is given."""
     texts, arguments = row_sums_on("gfx942", by_value=True)
     found = execute(texts, arguments, (77,))
     assert found.instructions.high is None
@@ -123,7 +115,7 @@ def test_a_loop_by_a_value_of_memory_has_no_upper_limit() -> None:
 
 
 def test_waves_of_32_lanes_are_not_followed() -> None:
-    """One sentence says so."""
+    """RDNA's waves of 32 lanes are refused."""
     texts, arguments = row_sums_on("gfx1100", by_value=False)
     with pytest.raises(BinaryError, match="waves of 32 lanes are not followed"):
         execute(texts, arguments, (77,))
