@@ -54,8 +54,8 @@ LOOKUP_CYCLES, COPY_CYCLES, COPY_MISS_CYCLES = 1.5, 0.8, 1.0
 up its lines, in addition to those that write it, and for each line that misses (H100, copies of 4
 and 8 bytes per thread with 12 strides)."""
 CROSSED_CYCLES = 1.5
-"""Additional cycles of such a copy while tensor cores read their operands from shared memory. Of 1.3
-to 2, this value gives the least median error of 30 tuned products in float32 on an H100: 5.0%."""
+"""Additional cycles of such a copy while tensor cores read their operands from shared memory. Of
+1.3 to 2, the value with the least median error of 30 tuned products in float32 on an H100: 5.0%."""
 LOAD_MISS_CYCLES = 0.3
 """The additional cycles of a load per line that misses (H100, 0.1 to 0.8 for 1, 2 and 4 bytes per
 thread)."""
