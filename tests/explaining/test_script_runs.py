@@ -53,9 +53,7 @@ def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) 
     assert {32, 128, 256} <= grids.keys()
     assert grids == {size: (-(-10000000 // size),) for size in grids}
     assert re.search(r"- \*\*H100 SXM\*\*: BLOCK (256|512|1024|2048|4096) ", page)
-    assert re.search(
-        r"- Starting 156250 programs takes .* us of .* us by itself; what ", page
-    )
+    assert re.search(r"- Starting 156250 programs takes .* us of .* us by itself; what ", page)
     assert all(
         one.changes.get("BLOCK", 128) >= 128 or one.changes["grid"] == (10000000 // 64,)
         for one in fixed.neighbours
