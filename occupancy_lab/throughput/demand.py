@@ -42,7 +42,7 @@ START_CYCLES, WARP_CYCLES = 105.0, 8.0
 warp: with 133 for all, softmaxes of 32 warps per row were predicted 7 to 8% too short."""
 CLUSTER_CYCLES = 800.0
 """Additional cycles per CTA of a cluster, whose CTAs begin and end together. With it the errors of
-51 launches of clusters on an H200 are 4% in the median and 16% at the 90th percentile."""
+51 launches of clusters on an H200 are 4% in the median and 17% at the 90th percentile."""
 WAIT_CYCLES = 1800.0
 """The standard deviation of when programs that wait for each other arrive, including the way
 through the L2 cache. The latest of n normally distributed arrivals is sqrt(2 ln n) standard
