@@ -35,6 +35,7 @@ from occupancy_lab.arguments import (
     TRITON_DTYPES,
     Descriptor,
     Dtype,
+    DtypeName,
     Pointer,
     Tensor,
     dtype_name,
@@ -47,7 +48,7 @@ from occupancy_lab.options import KNOBS
 from occupancy_lab.values import INT32_MAX, INT64_MAX
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable
 
 MOST_CHARACTERS = 10_000
 """The longest option: hundreds of parameters, and less than Python's parser takes."""
@@ -430,6 +431,28 @@ class Parameters:
         if not self.setters or kind[0] in "*t":
             return kind
         return "0.5" if "f" in kind else "2048"  # autotuners and heuristics need values
+
+
+def written(
+    arguments: Mapping[str, Any], constexprs: Collection[str]
+) -> tuple[str, tuple[str, ...]] | None:
+    """Return a launch's arguments as `--signature` and the `--constexpr`s have them.
+
+    None if an argument has no such form, as a tuple or a tensor descriptor with its sizes.
+    """
+    signature, constants = [], []
+    for name, value in arguments.items():
+        if name in constexprs:
+            constants.append(f"{name}={_constant_text(value)}")
+        elif isinstance(value, Pointer):
+            size = value.storage_bytes // DtypeName(value.dtype).itemsize
+            mark = "" if value.aligned else ":1"
+            signature.append(f"{name}=*{TRITON_DTYPES[value.dtype]}[{size}]{mark}")
+        elif value is None or isinstance(value, bool | int | float):
+            signature.append(f"{name}={value!r}")
+        else:
+            return None
+    return ", ".join(signature), tuple(constants)
 
 
 def _constant_text(value: Any) -> str:

@@ -132,6 +132,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if name.startswith(("XDG_", "TRITON_", "OCCUPANCY_LAB_CACHE")):
             patch.delenv(name)
     patch.setenv("HOME", str(home))
+    patch.setenv("TRITON_HOME", str(home))  # a Triton that was imported before has read HOME
     patch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(home / "store"))
 
 

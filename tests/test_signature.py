@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from occupancy_lab.arguments import Descriptor, Dtype
+from occupancy_lab.arguments import Descriptor, Dtype, Pointer, plain
 from occupancy_lab.assumed import assumption_words
 from occupancy_lab.compiling import Store, compile_launch
 from occupancy_lab.compiling.compile import resource_key
@@ -23,7 +23,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.dry_run import variants
 from occupancy_lab.kernel import innermost
 from occupancy_lab.launch import Launch, launch_of
-from occupancy_lab.notation import read_argument, read_constant
+from occupancy_lab.notation import read_argument, read_constant, split, written
 from occupancy_lab.signature import LaunchLine, read_assumed, read_launches
 from occupancy_lab.values import Target
 
@@ -39,6 +39,20 @@ MATMUL = (
     " stride_bk=4096, stride_bn=1, stride_cm=4096, stride_cn=1"
 )
 BLOCKS = ("BLOCK_SIZE_M=128", "BLOCK_SIZE_N=128", "BLOCK_SIZE_K=64", "GROUP_SIZE_M=8")
+
+
+def test_arguments_are_written_as_they_are_read() -> None:
+    """A signature that was written of arguments gives the same arguments; some have none."""
+    tensors = {"x": Pointer("bfloat16", 6 << 20), "y": Pointer("int8", 77, aligned=False)}
+    passed = {**tensors, "n": -(2**40), "scale": 1e-5, "flag": True, "none": None}
+    constexprs = {"BLOCK": 64, "ACT": "a b", "T": Dtype("fp32")}
+    found = written(passed | constexprs, constexprs.keys())
+    assert found is not None
+    entries = [one.split("=", 1) for one in split(found[0], "signature")]
+    assert {name: plain(read_argument(name, text)) for name, text in entries} == passed
+    constants = [one.split("=", 1) for one in found[1]]
+    assert {name: read_constant(name, text) for name, text in constants} == constexprs
+    assert written({"pair": (1, 2)}, ()) is None
 
 
 @pytest.mark.parametrize(

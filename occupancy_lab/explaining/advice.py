@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
+from occupancy_lab.explaining.commands import explain_command, tune_command
 from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, best_of, predicted_us
 from occupancy_lab.explaining.tried import (
     change_if,
-    explain_command,
     in_one_sentence,
     neighbour_tables,
     of_neighbours,
-    tune_command,
 )
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel

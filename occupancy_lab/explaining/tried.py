@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
-import math
-import re
-import shlex
-from collections.abc import Mapping
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Descriptor
+from occupancy_lab.explaining.commands import further_away
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import GRID, added_tensors, grown_tensors, splits_of
 from occupancy_lab.explaining.neighbours import (
     FIXED,
-    MOST_ELEMENTS,
     best_of,
     blocks_of,
     predicted_us,
     rank,
 )
-from occupancy_lab.inputs import DEFAULT_ROWS, option_name
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.notation import whole_numbers
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import BESIDE_UNITS, PARTS
 from occupancy_lab.text.document import Table, literal, side_by_side
@@ -39,48 +30,6 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
-
-
-def _command(command: str, case: Case, **options: object) -> str:
-    problem = case.problem
-    options = {
-        "cols": options.pop("cols", problem.cols),
-        "rows": None if problem.rows == DEFAULT_ROWS else problem.rows,
-        "dtype": None if problem.dtype == "float32" else problem.dtype,
-        "gpu": case.record.gpu.key,
-        "triton": case.triton,
-        **options,
-    }
-    if case.kernel_name is None:
-        given = (f"{name}={value!r}" for name, value in options.items() if value is not None)
-        return f"`occupancy_lab.{command}(kernel=KERNEL, {', '.join(given)})`"
-    words = " ".join(
-        f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in options.items()
-        if value is not None
-    )
-    return f"`occupancy-lab {command} {words}`"
-
-
-def explain_command(case: Case, *, kernel: str | None = None, **changes: int) -> str:
-    """Return the explain command of *case* with another *kernel*, cols or knobs of the launch."""
-    name = kernel or case.kernel_name
-    found = case.kernel if name == case.kernel_name else load_kernel(str(name))
-    problem = dataclasses.replace(case.problem, cols=changes.pop("cols", case.problem.cols))
-    usual = dataclasses.asdict(found.default_config(problem, case.architecture.max_shared))
-    knobs = dataclasses.asdict(dataclasses.replace(case.config, **changes))
-    return _command(
-        "explain",
-        case,
-        cols=problem.cols,
-        kernel=None if name in {"softmax", None} else name,
-        **{knob: value for knob, value in knobs.items() if value != usual[knob]},
-    )
-
-
-def tune_command(case: Case) -> str:
-    """Return the command that ranks every configuration for the problem and the GPU of *case*."""
-    return _command("tune", case, kernel=None if case.alike else case.kernel_name)
 
 
 def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
@@ -346,31 +295,6 @@ def _is_of_splits(one: Neighbour) -> bool:
     return not one.changes.keys().isdisjoint(splits_of(one.record))
 
 
-def further_away(case: Case) -> Iterator[str]:
-    """Name the command that ranks blocks further away than the neighbours of a launch.
-
-    There is none for a launch that spills, because larger blocks spill more; for blocks that an
-    autotuner sets; and for work that depends on values in a program's tensors, which no command
-    line has.
-    """
-    record = case.record
-    if record.resources.local_bytes or case.is_tuned or (not case.typed and record.launch.values):
-        return
-    for name in blocks_of(record):
-        grid, several = grid_by(case, name), further_blocks(case, name)
-        if grid is None or not several:
-            continue
-        sizes = f"{name}={','.join(map(str, several))}"
-        if case.typed is not None:
-            yield f"`{tune_blocks(case, case.typed, sizes, grid)}` ranks blocks further away."
-            return
-        yield (
-            f"`occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature` and"
-            f" constexprs, `--constexpr {sizes}` and `--grid '{grid}'`, ranks blocks further away."
-        )
-        return
-
-
 def _but_spills(case: Case) -> str:
     """Name the neighbours that are predicted to be faster but spill more; "" if there are none."""
     own = case.record.prediction
@@ -404,112 +328,3 @@ def _better(case: Case, record: Record) -> str:
         f" faster: more resident {case.architecture.warp_word}s help a kernel that waits for loads,"
         " not one that keeps memory or the tensor cores busy."
     )
-
-
-def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -> str:
-    """Return the command that ranks *several* sizes of a block, as in BLOCK=64,128.
-
-    *grid* is the grid as an expression of the block, and *typed* describes the launch as
-    `explain_launch` takes it.
-    """
-    name = several.partition("=")[0]
-    constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] != name]
-    words = {
-        "--gpu": [case.record.gpu.key],
-        "--triton": _texts(case.triton),
-        "--signature": _texts(typed["signature"]),
-        "--constexpr": [several, *constexprs],
-        "--option": _texts(typed["options"]),
-        "--grid": [grid],
-    }
-    for option in ("num_warps", "num_stages", "bytes_read", "bytes_written", "assume"):
-        words[option_name(option)] = _texts(typed[option])
-    pairs = ((option, one) for option, texts in words.items() for one in texts)
-    command = ("occupancy-lab", "tune", str(case.asked_kernel))
-    return shlex.join([*command, *itertools.chain.from_iterable(pairs)])
-
-
-def _texts(given: Any) -> list[str]:
-    """Return the value of an option as the texts that a command line would pass."""
-    if isinstance(given, Mapping):
-        return [f"{name}={value}" for name, value in given.items()]
-    if given is None:
-        return []
-    return [str(given)] if isinstance(given, str | int) else [str(one) for one in given]
-
-
-def grid_by(case: Case, name: str) -> str | None:
-    """Return the grid of a launch as an expression of the block *name*; None if not known.
-
-    That is the typed grid if it contains the block. Else, each dimension that changed with the
-    block among the neighbours must be one integer argument divided by the block.
-    """
-    typed, own = (case.typed or {}).get("grid"), case.record.launch.grid
-    changing = _changing(case, name)
-    if own is None or not changing:
-        return None
-    if isinstance(typed, str) and whole_numbers(typed) is None:
-        return typed if re.search(rf"\b{name}\b", typed) else None
-    sizes = [*map(str, own)]
-    for place in changing:
-        number = _divided(case, name, place)
-        if number is None:
-            return None
-        sizes[place] = f"cdiv({number}, {name})"
-    return ", ".join(sizes)
-
-
-def _seen(case: Case, name: str) -> list[tuple[int, tuple[int, ...]]]:
-    """Return the sizes of a block among the launch and its neighbours, each with its grid.
-
-    Only launches that differ in nothing else of their arguments are included.
-    """
-    runs = [one.record for one in case.neighbours if one.changes.keys() <= {name, GRID, *NAMES}]
-    return [
-        (blocks_of(one)[name], one.launch.grid)
-        for one in (case.record, *runs)
-        if one is not None and one.launch.grid is not None
-    ]
-
-
-def _changing(case: Case, name: str) -> list[int]:
-    """Return the dimensions of the grid that change with the block *name* among neighbours."""
-    own = case.record.launch.grid or ()
-    runs = [grid for block, grid in _seen(case, name) if block != case.record.arguments[name]]
-    return [place for place, size in enumerate(own) if any(grid[place] != size for grid in runs)]
-
-
-def _divided(case: Case, name: str, place: int) -> str | None:
-    """Return the integer argument that gives a dimension of each grid when divided by *name*.
-
-    If there are several, the block's name has to end with the argument's name.
-    """
-    record, seen = case.record, _seen(case, name)
-    left_out = {*record.constexprs, *record.launch.typical}
-    found = [
-        argument
-        for argument, number in record.arguments.items()
-        if type(number) is int
-        and argument not in left_out
-        and "stride" not in argument.lower()
-        and all(-(-number // block) == grid[place] for block, grid in seen)
-    ]
-    named = [one for one in found if name.endswith(one)]
-    return (named or found)[0] if named or len(found) == 1 else None
-
-
-def further_blocks(case: Case, name: str) -> list[int]:
-    """Return the size of block *name* and larger ones; none if all of these were tried.
-
-    No size exceeds the range that the block divides, or compiles slowly.
-    """
-    blocks, grid = blocks_of(case.record), case.record.launch.grid or ()
-    most = max((grid[place] for place in _changing(case, name)), default=0)
-    tried = 4 if sum(one > 1 for one in blocks.values()) <= 1 else 2
-    scales = [
-        times
-        for times in (1, 2, 4, 8)
-        if times < 2 * most
-        and math.prod(sorted({**blocks, name: blocks[name] * times}.values())[-2:]) <= MOST_ELEMENTS
-    ]
-    return [blocks[name] * times for times in scales] if max(scales, default=0) > tried else []

@@ -16,7 +16,7 @@ from drawn_numbers import LARGEST_INDEX
 from first_texts import first_text
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from interpreted import Interpreter, Ran, Tensor
+from interpreted import Interpreter, OutsideError, Ran, Tensor
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.work.counts import Amount, Counts, Place
@@ -216,10 +216,11 @@ NUMBERS = itertools.count()
 
 
 def written_and_run(drawn: Drawn, interpreter: Interpreter, folder: Path) -> tuple[Path, Ran]:
-    """Write a kernel to a file and run its launch."""
+    """Write a kernel to a file and run its launch; discard a kernel that leaves its tensors."""
     path = folder / f"kernel{next(NUMBERS)}.py"
     path.write_text(drawn.source, "utf-8")
     ran = interpreter.run(path, {**drawn.arguments}, drawn.grid)
+    assume(not str(ran).startswith(OutsideError.__name__))
     assert isinstance(ran, Ran), ran
     return path, ran
 

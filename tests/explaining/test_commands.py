@@ -3,17 +3,18 @@
 import dataclasses
 import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 from in_process import run
 from stand_ins import GivenCompiler
 
-from occupancy_lab.explaining import dry_run, tried
+from occupancy_lab.explaining import commands, dry_run
 from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.commands import further_blocks, grid_by, tune_blocks
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.neighbours import Neighbour
-from occupancy_lab.explaining.tried import further_blocks, grid_by, tune_blocks
 from occupancy_lab.values import Resources
 
 FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"
@@ -121,15 +122,32 @@ def test_blocks_that_spill_or_are_tuned_have_no_command(
         case = dataclasses.replace(case, record=record)
     else:
         case = dataclasses.replace(case, **changed)
-    assert any(tried.further_away(case)) is said
+    assert any(commands.further_away(case)) is said
+
+
+MAIN = """
+import sys
+import torch
+sys.path.insert(0, {folder!r})
+from launched_kernels import transpose
+
+def main():
+    x = torch.empty(4096, 2048, dtype=torch.float16, device="cuda")
+    transpose[64, 32](x, torch.empty_like(x), 4096, 2048, BLOCK=64)
+"""
 
 
 @pytest.mark.slow
-def test_the_command_of_a_page_ranks_blocks() -> None:
-    """The `tune` command that a page prints runs unchanged."""
-    signature = ("--signature", "*fp16,*fp16,M=4096,N=2048", "--gpu", "h100")
-    launch = ("--constexpr", "BLOCK=64", "--grid", "64x32", "--format", "markdown")
-    page = run("explain", f"{FILE}:transpose", *signature, *launch).stdout
+@pytest.mark.parametrize("is_script", [False, True])
+def test_the_command_of_a_page_ranks_blocks(tmp_path: Path, *, is_script: bool) -> None:
+    """The `tune` command that a page prints runs unchanged, of a launch that a script made too."""
+    if is_script:
+        (tmp_path / "main.py").write_text(MAIN.format(folder=str(Path(FILE).parent)))
+        launch = (f"{tmp_path / 'main.py'}:main",)
+    else:
+        signature = ("--signature", "*fp16,*fp16,M=4096,N=2048")
+        launch = (f"{FILE}:transpose", *signature, "--constexpr", "BLOCK=64", "--grid", "64x32")
+    page = run("explain", *launch, "--gpu", "h100", "--format", "markdown").stdout
     (found,) = re.findall(r"`occupancy-lab (tune .*)` ranks blocks further away", page)
     ranked = run(*shlex.split(found))
     assert ranked.returncode == 0
