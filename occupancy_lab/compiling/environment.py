@@ -71,6 +71,11 @@ def find_environment(wanted: str | None) -> Environment:
         return running_environment()
     if not isinstance(wanted, str):
         refuse(f"triton is {wanted!r}; give a version, such as 3.6.0, or the path of a Python")
+    if all(VERSION.fullmatch(one) for one in wanted.split(",")) and "," in wanted:
+        refuse(
+            f"{wanted} is several versions of Triton; give one. `diff` compares two of any launch,"
+            " and `compare` several of a matrix (--cols)"
+        )
     path = Path(wanted).expanduser()
     if "/" not in wanted and VERSION.fullmatch(wanted):
         python = triton_python(wanted)

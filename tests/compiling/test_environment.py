@@ -264,6 +264,12 @@ def test_making_has_a_limit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         triton_python("3.4.5")
 
 
+def test_several_versions_are_refused_with_the_commands_that_take_them() -> None:
+    """A list of versions is no environment; the commands that compare versions are named."""
+    with pytest.raises(InputError, match=r"several versions of Triton; give one\. `diff`"):
+        find_environment("3.6.0,3.7.1")
+
+
 def test_a_pipe_is_no_python(tmp_path: Path) -> None:
     """A named pipe is refused without being read."""
     os.mkfifo(tmp_path / "python")
