@@ -343,10 +343,9 @@ def main() -> None:
         launches = recorded_launches(asked.gpu)
         write(asked.gpu, (row for launch in launches if (row := compared(launch)) is not None))
     rows = read(asked.gpu)
-    named = units(asked.gpu)
-    print(
-        f"the busiest unit is Nsight Compute's in {sum(a == b for a, b in named)} of {len(named)}"
-    )
+    if named := units(asked.gpu):
+        agree = sum(own == theirs for own, theirs in named)
+        print(f"the busiest unit is Nsight Compute's in {agree} of {len(named)}")
     print(*summary(rows), sep="\n")
     for one in sorted(rows, key=lambda one: -abs(one.error or 0.0))[:20]:
         print(asdict(one))
