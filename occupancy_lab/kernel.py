@@ -365,6 +365,11 @@ def is_triton_function(found: object) -> bool:
     return triton_class(found) is not None and hasattr(found, "fn")
 
 
+def source_file(function: Any) -> str:
+    """Return the path of the file that a JITFunction is in, as Triton's locations have it."""
+    return str(function.fn.__code__.co_filename)
+
+
 @dataclass(frozen=True, slots=True)
 class Variant:
     """One of the launches of a launch line: an autotuner tries several."""

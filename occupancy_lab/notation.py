@@ -438,17 +438,18 @@ def written(
 ) -> tuple[str, tuple[str, ...]] | None:
     """Return a launch's arguments as `--signature` and the `--constexpr`s have them.
 
-    None if an argument has no such form, as a tuple or a tensor descriptor with its sizes.
+    None if an argument has no such form, as a tuple, a tensor descriptor with its sizes, an empty
+    tensor or an infinite float.
     """
     signature, constants = [], []
     for name, value in arguments.items():
         if name in constexprs:
             constants.append(f"{name}={_constant_text(value)}")
-        elif isinstance(value, Pointer):
+        elif isinstance(value, Pointer) and value.storage_bytes:
             size = value.storage_bytes // DtypeName(value.dtype).itemsize
             mark = "" if value.aligned else ":1"
             signature.append(f"{name}=*{TRITON_DTYPES[value.dtype]}[{size}]{mark}")
-        elif value is None or isinstance(value, bool | int | float):
+        elif value is None or (isinstance(value, int | float) and math.isfinite(value)):
             signature.append(f"{name}={value!r}")
         else:
             return None

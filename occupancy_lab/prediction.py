@@ -57,6 +57,13 @@ PARTS = {
     "tail": "rounds that are not full, and programs that take longer",
 }
 """The parts of a time and their names."""
+
+
+def part_words(name: str) -> str:
+    """Return the name of a part of a time, without what explains it."""
+    return PARTS.get(name, name).partition(":")[0]
+
+
 BESIDE_UNITS = frozenset({"launch", "dispatch", "code", "latency", "tail"})
 """Parts in which no unit need be busy."""
 NOTICEABLE = 0.02
@@ -120,9 +127,14 @@ class Prediction:
         return ratio_error(self.basis, self.bound)
 
     @property
+    def longest(self) -> list[Part]:
+        """The parts by the time that each would take alone, the longest first."""
+        return sorted(self.parts, key=lambda part: -part.us)
+
+    @property
     def bound(self) -> str:
         """The part that would take longest alone."""
-        return max(self.parts, key=lambda part: part.us).name
+        return self.longest[0].name
 
     @property
     def share_of_copy(self) -> float | None:

@@ -9,10 +9,11 @@ program repeats the copy, of 4 and of 8 warps, and the cache has all that it cop
 from __future__ import annotations
 
 import argparse
-import csv
 import random
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from record_files import table_bytes, write_whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -102,21 +103,26 @@ def timed(kernel: Callable[..., None], source: Sequence[int], target: Sequence[i
 
 def main() -> None:
     """Time the patterns and write a row for each."""
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, required=True)
+    output = parser.parse_args().output
+
+    import torch
+
     compiled = {}
     for size in (4, 8):
         text = SOURCE.replace("SIZE", str(size)).replace("COPIES", str(COPIES))
         compiled[size] = torch.cuda._compile_kernel(text, "copies")  # noqa: SLF001
-    with parser.parse_args().output.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("bytes", "source", "target", "cycles"))
-        for size, source, target in patterns():
-            cycles = timed(compiled[size], source, target)
-            words = (" ".join(map(str, one)) for one in (source, target))
-            writer.writerow((size, *words, f"{cycles:.3f}"))
+    rows = [
+        {
+            "bytes": size,
+            "source": " ".join(map(str, source)),
+            "target": " ".join(map(str, target)),
+            "cycles": f"{timed(compiled[size], source, target):.3f}",
+        }
+        for size, source, target in patterns()
+    ]
+    write_whole(output, table_bytes(rows[0], rows))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 import inspect
 import itertools
+import math
 import re
 import shlex
 from types import SimpleNamespace
@@ -52,7 +53,8 @@ def test_arguments_are_written_as_they_are_read() -> None:
     assert {name: plain(read_argument(name, text)) for name, text in entries} == passed
     constants = [one.split("=", 1) for one in found[1]]
     assert {name: read_constant(name, text) for name, text in constants} == constexprs
-    assert written({"pair": (1, 2)}, ()) is None
+    for unwritten in ((1, 2), math.inf, Pointer("int8", 0)):
+        assert written({"value": unwritten}, ()) is None
 
 
 @pytest.mark.parametrize(

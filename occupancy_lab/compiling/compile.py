@@ -33,7 +33,7 @@ from occupancy_lab.errors import (
     refuse,
     unreadable,
 )
-from occupancy_lab.kernel import OPTIONS, check_is_compiled
+from occupancy_lab.kernel import OPTIONS, check_is_compiled, source_file
 from occupancy_lab.launch import constant_text
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Status
@@ -115,11 +115,6 @@ def resource_key(function: Any, launch: Launch, target: Target) -> dict[str, Any
         "environment": get_cache_invalidating_env_vars()
         | {name: os.environ[name] for name in KEY_VARIABLES if name in os.environ},
     }
-
-
-def source_file(function: Any) -> str:
-    """Return the path of the file that a JITFunction is in, as Triton's locations have it."""
-    return str(function.fn.__code__.co_filename)
 
 
 def compile_launch(  # noqa: PLR0913 - what a compile depends on
@@ -452,7 +447,7 @@ def _place(error: BaseException, function: Any) -> str:
         return ""
     starts = (line.lstrip().startswith("def ") for line in found.raw_src)
     first = found.starting_line_number + [*starts].index(True)
-    return f"{Path(found.fn.__code__.co_filename).name}:{first + number - 1}"
+    return f"{Path(source_file(found)).name}:{first + number - 1}"
 
 
 def _telling_line(text: str) -> str:

@@ -20,6 +20,7 @@ from pathlib import Path
 from occupancy_lab.compiling.compile import triton_version
 from occupancy_lab.compiling.store import make_directory, store_directory
 from occupancy_lab.errors import refuse
+from occupancy_lab.files import replace_file
 from occupancy_lab.workers import child
 
 OLDEST_PYTHON = (3, 11)
@@ -122,11 +123,11 @@ def _lend_packages(directory: Path) -> None:
     Most files of kernels import torch. The environment's own packages come first.
     """
     folder = Path(sysconfig.get_path("purelib", "venv", {"base": str(directory)}))
-    lent = "".join(f"{sysconfig.get_path(one)}\n" for one in ("purelib", "platlib"))
+    lent = "".join(f"{sysconfig.get_path(one)}\n" for one in ("purelib", "platlib")).encode()
     path = folder / "occupancy_lab.pth"
-    if not path.exists() or path.read_text(encoding="utf-8") != lent:
+    if not path.exists() or path.read_bytes() != lent:
         folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(lent, encoding="utf-8")
+        replace_file(path, lent)  # others may start from it meanwhile
 
 
 def _check_owned(*paths: Path) -> None:

@@ -114,9 +114,6 @@ def _as_typed(record: Record) -> Mapping[str, Any] | None:
         "options": options,
         "num_warps": record.options.get("num_warps"),
         "num_stages": record.options.get("num_stages"),
-        "bytes_read": None,
-        "bytes_written": None,
-        "assume": None,
     }
 
 
@@ -137,7 +134,7 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -
         "--grid": [grid],
     }
     for option in ("num_warps", "num_stages", "bytes_read", "bytes_written", "assume"):
-        words[option_name(option)] = _texts(typed[option])
+        words[option_name(option)] = _texts(typed.get(option))
     pairs = ((option, one) for option, texts in words.items() for one in texts)
     command = ("occupancy-lab", "tune", typed.get("kernel") or str(case.asked_kernel))
     return shlex.join([*command, *itertools.chain.from_iterable(pairs)])

@@ -130,7 +130,7 @@ def time_sentence(record: Record) -> str:
 
 def part_sentence(prediction: Prediction) -> str:
     """Name the two parts of a launch's time that would take longest by themselves."""
-    first, *others = sorted(prediction.parts, key=lambda part: -part.us)
+    first, *others = prediction.longest
     found = f"The part that takes longest by itself: {PARTS[first.name]}, {microseconds(first.us)}"
     if others:
         found += f"; then {PARTS[others[0].name]}, {microseconds(others[0].us)}"

@@ -18,7 +18,7 @@ from occupancy_lab.explaining.neighbours import (
     rank,
 )
 from occupancy_lab.options import CAPS, NAMES
-from occupancy_lab.prediction import BESIDE_UNITS, PARTS
+from occupancy_lab.prediction import part_words
 from occupancy_lab.text.document import Table, literal, side_by_side
 from occupancy_lab.text.words import change, count, listed, microseconds, percent, prediction_words
 from occupancy_lab.values import Status
@@ -124,12 +124,7 @@ def why_faster(own: Prediction, other: Prediction) -> str:
     if now[name] <= then.get(name, 0.0):
         return ""
     times = f"{microseconds(then.get(name, 0.0))} instead of {microseconds(now[name])}"
-    return f", with {times} for {_part_words(name)}"
-
-
-def _part_words(name: str) -> str:
-    """Return the name of a part of the time in words."""
-    return PARTS.get(name, name).partition(":")[0]
+    return f", with {times} for {part_words(name)}"
 
 
 def cap_outcomes(case: Case) -> dict[str, str]:
@@ -216,10 +211,10 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
             f" {own.noticeable:.0%} or more{_fastest(hidden, case.record)}."
         )
     yield from without_blocks(case)
-    if best_of(case.record, case.neighbours) is not None and _many_programs(case.record):
-        yield _many_programs(case.record)
     if best_of(case.record, case.neighbours) is None:
         yield from further_away(case)
+    elif many := _many_programs(case.record):
+        yield many
 
 
 def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
@@ -243,17 +238,15 @@ def _many_programs(record: Record) -> str:
     own = record.prediction
     if own is None or own.bound != "dispatch" or record.plan is None:
         return ""
-    us = own.part(own.bound).us
-    parts = (part for part in own.parts if part.name not in {*BESIDE_UNITS, own.bound})
-    then = max(parts, key=lambda part: part.us, default=None)
-    least = ""
-    if then is not None:
-        least = (
-            f"; what takes next longest, {_part_words(then.name)}, takes {microseconds(then.us)}"
-        )
+    starting, *others = own.longest
+    then = "".join(
+        f"; what takes next longest, {part_words(one.name)}, takes {microseconds(one.us)}"
+        for one in others[:1]
+    )
     return (
-        f"Starting {count(record.plan.num_programs or 0, 'program')} takes {microseconds(us)} of"
-        f" {microseconds(own.us)} by itself{least}. Let each program do several pieces of the work."
+        f"Starting {count(record.plan.num_programs or 0, 'program')} takes"
+        f" {microseconds(starting.us)} of {microseconds(own.us)} by itself{then}. Let each program"
+        " do several pieces of the work."
     )
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.notes import Feed, Use
-from occupancy_lab.prediction import BESIDE_UNITS, PARTS
+from occupancy_lab.prediction import BESIDE_UNITS, part_words
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import byte_words, duration, listed, microseconds
 from occupancy_lab.tracing.traced import Handover
@@ -154,7 +154,7 @@ def _meanwhile(one: Handover) -> str:
     """Say why only writing counts, if it does."""
     if not one.bound:
         return ""
-    unit = PARTS.get(one.bound, one.bound).partition(":")[0]
+    unit = part_words(one.bound)
     return f", for writing alone, as {literal(one.reader)} is bound by {unit} and reads meanwhile"
 
 

@@ -24,7 +24,7 @@ from triton.runtime.errors import OutOfResources, PTXASError
 from occupancy_lab.arguments import TRITON_DTYPES, Dtype, dtype_name, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
-from occupancy_lab.kernel import innermost, is_triton_function
+from occupancy_lab.kernel import innermost, is_triton_function, source_file
 from occupancy_lab.options import NAMES
 from occupancy_lab.tuning.autotuner import early_config_prune
 from occupancy_lab.tuning.space import autotuner_of, source_digest
@@ -96,7 +96,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         self._author: Any = self.untuned if isinstance(self.untuned, Autotuner) else None
         self._own: Any = kernel if isinstance(kernel, Autotuner) else None
         self._jit = innermost(kernel)
-        self._path = str(Path(self._jit.fn.__code__.co_filename).parent / file)
+        self._path = str(Path(source_file(self._jit)).parent / file)
         self._unreadable = ""
         try:
             self._file = TunedFile.read(self._path)

@@ -268,7 +268,8 @@ class Walk:
 
     def value(self, value: Value) -> Made:
         """Return what is known of a value, which is nothing where it is not needed."""
-        return self.env.get(value, Number())
+        found = self.env.get(value)
+        return Number() if found is None else found
 
     def mask(self, value: Made) -> Mask:
         """Return a value as a mask."""
