@@ -17,15 +17,8 @@ from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import beside_copy, predict_launch
 from occupancy_lab.values import Failure, Status, Work
 from occupancy_lab.work.counting import Counted, Counting, doubts
-from occupancy_lab.work.memory import (
-    MEMORY,
-    intensity,
-    local_memory,
-    moved,
-    repeated,
-    speed_of_light,
-    work_columns,
-)
+from occupancy_lab.work.memory import local_memory, moved, repeated
+from occupancy_lab.work.speed_of_light import MEMORY, intensity, speed_of_light, work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -48,7 +41,8 @@ if TYPE_CHECKING:
     )
     from occupancy_lab.work.counting import Doubt
     from occupancy_lab.work.counts import Counts, Executed
-    from occupancy_lab.work.memory import Memory, SpeedOfLight
+    from occupancy_lab.work.memory import Memory
+    from occupancy_lab.work.speed_of_light import SpeedOfLight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,9 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.prediction import RATIO_ERROR
 from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import predict_launch
-from occupancy_lab.work.memory import repeated, speed_of_light
+from occupancy_lab.work.memory import repeated
 from occupancy_lab.work.pipes import TENSOR
+from occupancy_lab.work.speed_of_light import speed_of_light
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 from record_tunes import DATA, lost, percent, rows_of
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.work.memory import dot_tflops
+from occupancy_lab.work.speed_of_light import dot_tflops
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

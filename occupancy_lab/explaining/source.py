@@ -13,7 +13,7 @@ from occupancy_lab.files import read_bytes
 from occupancy_lab.text.document import Answer, Document, Listing, Section, literal
 from occupancy_lab.text.words import amount_words, byte_words, listed, microseconds, scaled
 from occupancy_lab.work.counts import NOTHING, Amount, total
-from occupancy_lab.work.memory import dot_tflops, other_tflops
+from occupancy_lab.work.speed_of_light import dot_tflops, other_tflops
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -23,8 +23,10 @@ from occupancy_lab.text.words import (
     scaled,
 )
 from occupancy_lab.values import INT32_MAX
-from occupancy_lab.work.counts import NOTHING, SECTOR, total
-from occupancy_lab.work.memory import MEMORY
+from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, total
+from occupancy_lab.work.memory import is_granular
+from occupancy_lab.work.pieces import completed, read_cost, written_cost
+from occupancy_lab.work.speed_of_light import MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +45,9 @@ MASKED, UNUSED = 0.25, 0.1
 block that is a power of two has up to half of its lanes masked off."""
 AGAIN = 1.1
 """The ratio of bytes read to distinct bytes above which a page mentions rereading."""
+COSTLY = 1.1
+"""The time that device memory takes for pieces, relative to the same bytes in a row, above which a
+page mentions them."""
 MOST_UNKNOWN = 3
 """How many unknown values a short page names."""
 
@@ -256,12 +261,44 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
     memory = record.memory
     if memory is None or memory.given or memory.dram_read_bytes is None:
         return
+    if is_granular(record.gpu):
+        yield from _pieces(counts)
     read, once = memory.dram_read_bytes.exact, (memory.once_read_bytes or NOTHING).exact
     if read and once and (again := read / once) > AGAIN:
         yield (
             f"{byte_words(once)} are read from device memory {again:.1f} times, because they leave"
             " the L2 cache before they are read again."
         )
+
+
+def _pieces(counts: Counts) -> Iterator[str]:
+    """Name the accesses whose short pieces keep device memory busy for longer."""
+    loads = [one for one in counts.accesses if one.reads]
+    stores = [one for one in counts.accesses if one.writes]
+    for some, verb in ((loads, "reads"), (stores, "writes")):
+        whole = sum(one.sectors.most for one in some)
+        short = [one for one in some if one.piece_bytes and one.piece_bytes <= LINE]
+        worst = max(short, key=lambda one: one.sectors.most, default=None)
+        if worst is None:
+            continue
+        tensor = next(one for one in counts.footprints if one.tensor == worst.tensor)
+        cost = read_cost([worst]) if verb == "reads" else written_cost([worst], tensor)
+        if 1 + (cost - 1) * worst.sectors.most / whole > COSTLY:
+            size = round(min(worst.piece_bytes or LINE, LINE))
+            yield (
+                f"The {worst.operation} at {_line(worst.place)} {verb} scattered pieces of up to"
+                f" {size} bytes, for which device memory takes {cost:.1f} times as long as for the"
+                " same bytes in a row."
+            )
+    for one in counts.footprints:
+        mine = [store for store in stores if store.tensor == one.tensor]
+        rest, _ = completed(mine, one)
+        if rest.low > UNUSED * one.written_whole.most:
+            worst = max(mine, key=lambda store: store.sectors.most)
+            yield (
+                f"The {worst.operation} at {_line(worst.place)} writes only parts of sectors:"
+                f" device memory has to read the rest, {byte_words(rest.low)}."
+            )
 
 
 def _beyond(record: Record, counts: Counts) -> Iterator[str]:

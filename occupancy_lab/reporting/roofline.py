@@ -22,7 +22,7 @@ from occupancy_lab.text.words import (
     scaled,
 )
 from occupancy_lab.tracing.page import shown_kernels
-from occupancy_lab.work.memory import TENSOR, dot_tflops, other_tflops
+from occupancy_lab.work.speed_of_light import TENSOR, dot_tflops, other_tflops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work.counts import LATENCIES, LocalReuse, Program
-from occupancy_lab.work.memory import dot_tflops
 from occupancy_lab.work.pipes import (
     ISSUE,
     LANES,
@@ -24,6 +23,7 @@ from occupancy_lab.work.pipes import (
     XU,
     XU_CYCLES,
 )
+from occupancy_lab.work.speed_of_light import dot_tflops
 
 if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu

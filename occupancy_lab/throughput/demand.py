@@ -118,6 +118,10 @@ class Demand:
     """Programs that wait for each other, if any do."""
     strides: bool = False
     """Whether a program goes over several pieces of work at a fixed stride."""
+    read_cost: float = 1.0
+    """The time to read a byte of device memory, relative to a byte of a long piece."""
+    written_cost: float = 1.0
+    """The same for writing one."""
     local_lost: float = 0.0
     local_share: float = 0.0
     """The share of device memory's time that is due to local memory."""
@@ -136,15 +140,19 @@ class Demand:
     @property
     def moved(self) -> float:
         """The bytes that device memory could read in its time for both reads and writes."""
-        read, written = self.read_bytes, self.written_bytes + self.evicted_bytes
-        turned = read * written / max(read + written, 1.0)
-        return read + WRITTEN_WEIGHT * written + TURNED * turned
+        read = self.read_bytes * self.read_cost
+        return _turned(read, self.written_bytes * self.written_cost + self.evicted_bytes)
+
+    @property
+    def passed(self) -> float:
+        """The same where short pieces take no longer: what multiprocessors load and store."""
+        return _turned(self.read_bytes, self.written_bytes + self.evicted_bytes)
 
     @property
     def waiting(self) -> float:
         """The share of device memory's time in which a program waits for its reads."""
         few, many = self.program.transferred
-        reading = self.read_bytes / max(self.moved, 1.0)
+        reading = self.read_bytes * self.read_cost / max(self.moved, 1.0)
         return reading * min(max(few + (many - few) * self.missed, 0.0), 1.0)
 
     def awaited(self, multiprocessors: int) -> float:
@@ -198,6 +206,12 @@ class Demand:
         return l1_missing(self.program.local_reuse.loads, threads, room)
 
 
+def _turned(read: float, written: float) -> float:
+    """Return the bytes that device memory could read in its time for *read* and *written* bytes."""
+    turned = read * written / max(read + written, 1.0)
+    return read + WRITTEN_WEIGHT * written + TURNED * turned
+
+
 def cycles_at(latency: float, cycles: Sequence[float]) -> float:
     """Return the cycles of a program at a *latency* of memory, from its *cycles* at LATENCIES.
 
@@ -233,35 +247,34 @@ def demand_of(doing: Doing) -> Demand | None:
     not known what it does or moves.
     """
     counts, executed, memory = doing.counts, doing.executed, doing.memory
-    resources, fit, gpu = doing.resources, doing.fit, doing.gpu
-    if resources.num_ctas > 1:
-        fit = ctas_per_sm(fit, gpu)
+    resources, gpu = doing.resources, doing.gpu
+    fit = doing.fit if resources.num_ctas == 1 else ctas_per_sm(doing.fit, gpu)
     program = followed_program(executed, gpu)
     is_followed = program is not None
     if program is None:
         program = counted_program(counts, resources, doing.num_stages, gpu)
     if program is None or memory is None or not fit or not counts.programs:
         return None
-    programs = counts.programs if is_followed else working_programs(counts)
-    programs *= resources.num_ctas
-    program = behind_others(program, resources, programs, fit, gpu)
     reads, writes, through = (memory.dram_read_bytes, memory.dram_written_bytes, memory.l2_bytes)
     if reads is None or writes is None or through is None:
         return None
     if None in {reads.high, writes.high, through.high}:
         return None
+    programs = counts.programs if is_followed else working_programs(counts)
+    programs *= resources.num_ctas
+    program = behind_others(program, resources, programs, fit, gpu)
     is_indexed = _is_indexed(counts)
+    program = _with_unknown_lines(program, counts, programs) if is_indexed else program
+    if not resources.local_bytes:  # also where its time without spills is wanted
+        program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
 
     def taken(amount: Amount) -> float:
         return amount.most if is_indexed else amount.typical
 
-    if not resources.local_bytes:  # also where its time without spills is wanted
-        program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
     read, written = taken(reads), taken(writes)
-    evicted, within = 0.0, memory.written_within_bytes
-    if within is not None and memory.kept is None and not doing.in_program:
-        dirty = min(DIRTY * (gpu.l2_bytes or 0), EVICTED * (read + written))
-        evicted = max(dirty - max(written - taken(within), 0.0), 0.0)
+    within = memory.written_within_bytes
+    is_cold = within is not None and memory.kept is None and not doing.in_program
+    dirty = min(DIRTY * (gpu.l2_bytes or 0), EVICTED * (read + written)) if is_cold else 0.0
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
     wanted, stored = (
         taken(total(one.sectors for one in counts.accesses if one.reads == loads)) * SECTOR
@@ -278,7 +291,7 @@ def demand_of(doing: Doing) -> Demand | None:
         resources=resources,
         read_bytes=read,
         written_bytes=written,
-        evicted_bytes=evicted,
+        evicted_bytes=max(dirty - max(written - taken(within or writes), 0.0), 0.0),
         l2_bytes=taken(through) - cached,
         stored_bytes=stored,
         missed=missed,
@@ -288,6 +301,8 @@ def demand_of(doing: Doing) -> Demand | None:
         is_followed=is_followed,
         together=doing.together or 2,
         strides=_strides(counts),
+        read_cost=memory.read_cost,
+        written_cost=memory.written_cost,
         local_lost=memory.local_lost,
         local_share=local / max(read + WRITTEN_WEIGHT * written, local, 1.0),
     )
@@ -338,6 +353,23 @@ def _is_indexed(counts: Counts) -> bool:
     """
     unknowns = counts.unknowns
     return bool(unknowns) and all(one.steers == "address" and one.tensor for one in unknowns)
+
+
+def _with_unknown_lines(program: Program, counts: Counts, programs: int) -> Program:
+    """Return a program's needs where accesses at unknown addresses request the most lines."""
+    loaded, stored = (
+        sum(
+            one.lines.most - one.lines.low
+            for one in counts.accesses
+            if one.writes == writes and not one.is_known
+        )
+        for writes in (False, True)
+    )
+    return replace(
+        program,
+        loaded_lines=program.loaded_lines + loaded / programs,
+        stored_lines=program.stored_lines + stored / programs,
+    )
 
 
 SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)

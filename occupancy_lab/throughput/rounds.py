@@ -124,10 +124,11 @@ class Rounds:
         share = self.size / active
         bandwidth = self.bandwidth / self.mhz
         through, memory = demand.l2_bytes / programs, demand.moved / programs
+        passed = demand.passed / programs
         return {
             "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
             "stores": self.stored_cycles() * each / share,
-            "bandwidth": memory * max(most / MEMORY_PORT_BYTES, each * active / bandwidth),
+            "bandwidth": max(passed * most / MEMORY_PORT_BYTES, memory * each * active / bandwidth),
             "atomics": demand.atomics / programs * each * active,
             "dispatch": each * DISPATCH_US * active * self.mhz,
         }

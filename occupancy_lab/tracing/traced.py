@@ -15,7 +15,7 @@ from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.prediction import time_columns
 from occupancy_lab.values import Work
-from occupancy_lab.work.memory import work_columns
+from occupancy_lab.work.speed_of_light import work_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

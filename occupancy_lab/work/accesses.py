@@ -333,7 +333,7 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
     low = high = _counted_pieces(touch, cells, place, tile_runs(touch, codes), min)
     if touch.offset.hidden:
         offsets = tile_offsets(touch, codes)
-        runs = runs_of(offsets + _far_apart(touch, offsets), active, touch.item_bytes)
+        runs = runs_of(offsets + far_apart(touch, offsets), active, touch.item_bytes)
         high = _counted_pieces(touch, cells, place, runs, max)
     if touch.mask.hidden:
         factor, low = Amount(0, factor.high), (0, 0)
@@ -359,7 +359,7 @@ def _counted_pieces(
     return found[0], found[1]
 
 
-def _far_apart(touch: Touch, offsets: Any) -> Any:
+def far_apart(touch: Touch, offsets: Any) -> Any:
     """Return offsets that move elements with different unknown parts far apart."""
     dims = sorted(frozenset[int]().union(*(one.dims for one in touch.offset.hidden)))
     span = int(offsets.max(initial=0)) - int(offsets.min(initial=0)) + LINE

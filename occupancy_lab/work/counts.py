@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 SECTOR = 32
 """Bytes of a sector, the smallest unit that an L2 cache moves (CUDA C++ Programming Guide)."""
 LINE = 128
+GRANULE = 64
+"""The fewest bytes that device memory of an A100 or a later data center GPU delivers at a time: the
+default granularity of fetches of the L2 cache (cudaLimitMaxL2FetchGranularity). Nsight Compute
+confirms it on an H200, where loads of 4 bytes that are 128 bytes apart fetch 64 bytes each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +123,11 @@ class Access:
     """The distinct cache lines that an execution touches, summed over all executions."""
     unique_bytes: Amount
     """Distinct bytes that the operation touches in the whole launch."""
+    is_known: bool = True
+    """Whether the addresses are known."""
+    piece_bytes: float | None = None
+    """The mean bytes of the contiguous pieces that programs touch at the same time, in whole
+    granules; None where it is not known."""
 
     @property
     def bytes(self) -> Amount:
@@ -150,6 +159,14 @@ class Footprint:
     bounds: tuple[int, int] | None = None
     """The byte offsets in the tensor at which the first touched sector starts and the last one
     ends; None where they are not known."""
+    size: int | None = None
+    """The bytes of the tensor; None where they are not known."""
+    read_granules: int | None = None
+    """Bytes of the whole granules that contain the bytes read at known addresses; None where not
+    known."""
+    written_lines: int | None = None
+    """Bytes of the whole cache lines that contain the bytes written at known addresses; None where
+    not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,16 @@ from occupancy_lab.work.accesses import (
     combined,
     counted_values,
     distinct_rows,
+    far_apart,
     grouped,
+    restricted,
     runs_at,
+    runs_of,
+    tile_mask,
+    tile_offsets,
     tile_runs,
 )
-from occupancy_lab.work.counts import SECTOR, Amount, Footprint, Reuse
+from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Amount, Footprint, Reuse
 from occupancy_lab.work.reuse import (
     LEAST_DISTANCE,
     Blocks,
@@ -33,7 +38,7 @@ from occupancy_lab.work.reuse import (
     reuses,
     steps_of,
 )
-from occupancy_lab.work.tiles import MOST_CELLS
+from occupancy_lab.work.tiles import GRID_AXES, MOST_CELLS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -49,6 +54,11 @@ QUICK_RUNS, FEW_KINDS = 2**17, 2**6
 ENDS = ("starts", "ends")
 SMALL_SHARE = 1 / 256
 """A tensor that is no larger than this share of what a launch touches is assumed to stay cached."""
+
+
+TOGETHER = 4
+"""Consecutive programs, or iterations of a loop, whose pieces device memory finds together. Where
+the rest of a line is requested eight programs later, it is fetched alone."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -376,6 +386,43 @@ def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> A
     return Amount(low, high)
 
 
+def piece_bytes(touch: Touch) -> float | None:
+    """Return the mean bytes of the pieces that an access touches at a time, in whole granules.
+
+    Pieces of TOGETHER programs and iterations are merged. Where addresses are not known, the pieces
+    are those of one program, whose unknown parts are assumed to lie apart. None where those in the
+    middle of the grid touch nothing.
+    """
+    is_known = not touch.offset.hidden
+    some = restricted(touch, _middle(touch.reach.sizes, TOGETHER if is_known else 1))
+    cells = combined(grouped(some, None), None)
+    if not len(cells.weights):
+        return None
+    first, place = distinct_rows(cells.codes)
+    codes = cells.codes[first]
+    if is_known:
+        runs = tile_runs(some, codes)
+    else:
+        offsets = tile_offsets(some, codes)
+        moved = offsets + far_apart(some, offsets)
+        runs = runs_of(moved, tile_mask(some, codes), some.item_bytes)
+    index, shift = runs_at(runs, cells.starts, place)
+    starts, ends = runs.starts[index] + shift, runs.ends[index] + shift
+    found = merged(starts // GRANULE * GRANULE, -(-ends // GRANULE) * GRANULE)
+    return found.size / len(found.starts) if len(found.starts) else None
+
+
+def _middle(sizes: Sequence[int], number: int) -> tuple[slice, ...]:
+    """Return *number* programs in the middle of the grid, and first iterations, as a box."""
+    longest = next((axis for axis in range(GRID_AXES) if sizes[axis] > 1), 0)
+    box = []
+    for axis, size in enumerate(sizes):
+        width = number if axis == longest or axis >= GRID_AXES else 1
+        first = 0 if axis >= GRID_AXES else max((size - width) // 2, 0)
+        box.append(slice(first, min(first + width, size)))
+    return tuple(box)
+
+
 def footprints(
     several: Sequence[Accessed],
     grid: tuple[int, int, int],
@@ -395,7 +442,18 @@ def footprints(
         read, written = each
         if not all(one.is_whole for one in mine):
             read, written = distinct(reads, limit, SECTOR), distinct(writes, limit, SECTOR)
-        found.append(Footprint(tensor, *each, read, written, bounds=_bounds(mine)))
+        found.append(
+            Footprint(
+                tensor,
+                *each,
+                read,
+                written,
+                bounds=_bounds(mine),
+                size=limit,
+                read_granules=_whole(reads, GRANULE),
+                written_lines=_whole(writes, LINE),
+            )
+        )
         both = reads and writes
         whole = distinct(mine, limit, SECTOR) if both else read if reads else written
         if whole.is_exact:
@@ -404,6 +462,14 @@ def footprints(
         return tuple(found)
     again = _read_again(several, wholes, Schedule(grid, max(resident, 1)))
     return tuple(replace(one, again=again.get(one.tensor)) for one in found)
+
+
+def _whole(several: Sequence[Accessed], unit: int) -> int | None:
+    """Return the bytes of whole units of *unit* bytes that accesses are known to touch."""
+    known = (one.sectors for one in several if is_certain(one.touch))
+    with contextlib.suppress(TooManyRunsError):
+        return size_of(union(run.whole(unit) for each in known if each for run in each))
+    return None
 
 
 def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:

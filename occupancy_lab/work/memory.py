@@ -1,8 +1,4 @@
-"""The traffic of a launch to the L2 cache and to device memory, and the least time that it takes.
-
-The speed of light of a launch is the longest of the times that its bytes, each moved once, and its
-FLOPs take alone at the rates of the GPU's data sheet (Williams et al. 2009, Roofline).
-"""
+"""The traffic of a launch to the L2 cache and to device memory."""
 
 from __future__ import annotations
 
@@ -10,11 +6,18 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.prediction import Part
 from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, LocalReuse, total
+from occupancy_lab.work.pieces import (
+    completed,
+    fetched_bytes,
+    mean,
+    missed_bytes,
+    read_cost,
+    written_cost,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources, Work
@@ -52,10 +55,6 @@ OWN = 1.1
 this many times its distinct bytes: sectors at the ends of rows are requested twice."""
 WIDEST = 16
 """The most bytes that a thread loads or stores at once."""
-MEMORY = "memory"
-"""The part of a speed of light that is due to device memory."""
-TENSOR = "tensor cores"
-"""The suffix, after a dtype, of parts that are products of matrices."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,8 @@ class Memory:
     dram_read_bytes: Amount | None
     """Bytes that device memory delivers: each tensor once, plus what the L2 cache has evicted."""
     dram_written_bytes: Amount | None
-    """Bytes that are finally written to device memory, each once."""
+    """Bytes that are finally written to device memory: each once, and at unknown addresses again
+    where the L2 cache has evicted them in between."""
     written_within_bytes: Amount | None
     """The part of these that is written before the launch ends, as a profiler counts; the rest is
     still in the L2 cache."""
@@ -77,6 +77,11 @@ class Memory:
     each byte once."""
     once_written_bytes: Amount | None
     """The same for bytes that are written."""
+    read_cost: float = 1.0
+    """The time that device memory takes for these reads, relative to as many bytes in long
+    pieces."""
+    written_cost: float = 1.0
+    """The same for writes."""
     given: bool = False
     """Whether the user specified the bytes of device memory."""
     local_lost: float = 0.0
@@ -191,45 +196,6 @@ def local_memory(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class SpeedOfLight:
-    """The least time that a launch can take on a GPU, and what determines it."""
-
-    us: float | None
-    """None where none of the rates that the launch needs is known."""
-    binds: str | None
-    """The longest part."""
-    parts: tuple[Part, ...]
-    """The times that its bytes and its FLOPs of each kind would take alone."""
-    unknown: tuple[str, ...] = ()
-    """The parts without a rate on the GPU's data sheet; they could take longer."""
-    most_us: float | None = None
-    """The least time for the most work that unknown values allow; otherwise equal to `us`. None
-    where the work has no upper limit or where a rate is not known."""
-    open: tuple[str, ...] = ()
-    """The parts whose amount depends on unknown values."""
-
-    @property
-    def exact_us(self) -> float | None:
-        """The least time; None where unknown values may make it longer."""
-        return self.us if self.us == self.most_us else None
-
-    def part_us(self, name: str) -> float | None:
-        """Return the time of a part alone; None where the part or its time is not known."""
-        return next((part.us for part in self.parts if part.name == name), None)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the speed of light as plain values."""
-        return {
-            "us": self.us,
-            "most_us": self.most_us,
-            "binds": self.binds,
-            "parts": {part.name: part.us for part in self.parts},
-            "unknown": list(self.unknown),
-            "open": list(self.open),
-        }
-
-
 def moved(
     counts: Counts | None, given: Work, gpu: Gpu, local: LocalMemory | None = None
 ) -> Memory | None:
@@ -262,18 +228,18 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     launch reads it again.
     """
     asked = total(one.sectors * SECTOR for one in counts.accesses)
-    asked_read = total(one.sectors * SECTOR for one in counts.accesses if one.reads)
-    asked_write = total(one.sectors * SECTOR for one in counts.accesses if one.writes)
-    once = _at_most(total(one.read_whole for one in counts.footprints), asked_read)
-    written = total(one.written_whole for one in counts.footprints)
-    written = once_written = _at_most(written, asked_write)
-    cache, room, touched = last_cache(gpu), _kept(counts, gpu), (once + written).high
+    tensors = counts.footprints
+    once = total(_once_read(one, counts, gpu) for one in tensors)
+    once_written = total(
+        _at_most(one.written_whole, _asked(_stores(one, counts))) for one in tensors
+    )
+    cache, room, whole = last_cache(gpu), _kept(counts, gpu), (once + once_written).high
     frames = 0 if local is None else local.bytes
-    if touched is not None and room is not None and touched + frames <= room:
-        given = {one: one.read_whole for one in counts.footprints}
-    else:
-        given = {one: _delivered(one, counts, room, frames) for one in counts.footprints}
-    reads = _at_most(total(given.values()), asked_read)
+    if whole is not None and room is not None and whole + frames <= room:
+        tensors = tuple(replace(one, again=()) for one in tensors)
+    given = {one: _delivered(one, counts, gpu, room, frames) for one in tensors}
+    stored = {one: _stored(one, counts, gpu) for one in tensors}
+    reads, written = total(given.values()), total(stored.values())
     came = sum(_filled(one, amount, counts, gpu) for one, amount in given.items())
     if local is not None:
         asked += local.loaded + local.stored
@@ -283,6 +249,8 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
         came += read.low
     within = _written_within(written, came, gpu)
     found = Memory(asked, reads, written, within, once, once_written)
+    if is_granular(gpu):
+        found = _with_costs(found, counts, given, stored)
     if local is None or cache is None:
         return found
     return replace(
@@ -290,6 +258,34 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
         local_lost=local.lost(cache),
         local_read_bytes=read.low,
         local_written_bytes=taken.low,
+    )
+
+
+def _with_costs(
+    moved: Memory,
+    counts: Counts,
+    given: Mapping[Footprint, Amount],
+    stored: Mapping[Footprint, Amount],
+) -> Memory:
+    """Return what is *moved* with its costs, and with the rest of sectors written in part.
+
+    *given* and *stored* have what device memory delivers and takes of each tensor.
+    """
+    reads, within = moved.dram_read_bytes or NOTHING, moved.written_within_bytes
+    taken = (moved.dram_written_bytes or NOTHING).most
+    share = 1.0 if within is None or not taken else within.most / taken
+    both = [completed(_stores(one, counts), one) for one in given]
+    rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
+    took = sum(some.most * read_cost(_loads(one, counts)) for one, some in given.items())
+    took += reads.most - total(given.values()).most + slow
+    reads += rest
+    costs = [(some.most, written_cost(_stores(one, counts), one)) for one, some in stored.items()]
+    return replace(
+        moved,
+        dram_read_bytes=reads,
+        once_read_bytes=(moved.once_read_bytes or NOTHING) + rest,
+        read_cost=took / max(reads.most, 1.0),
+        written_cost=mean(costs),
     )
 
 
@@ -319,8 +315,21 @@ def capacity(gpu: Gpu) -> int | None:
     return int(cache / COPIES)
 
 
+def is_granular(gpu: Gpu) -> bool:
+    """Tell whether device memory delivers whole granules; otherwise it delivers sectors."""
+    return gpu.target.name in PARTITIONED
+
+
+def _asked(accesses: Sequence[Access]) -> Amount:
+    return total(one.sectors * SECTOR for one in accesses)
+
+
 def _loads(tensor: Footprint, counts: Counts) -> list[Access]:
     return [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
+
+
+def _stores(tensor: Footprint, counts: Counts) -> list[Access]:
+    return [one for one in counts.accesses if one.writes and one.tensor == tensor.tensor]
 
 
 def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
@@ -420,137 +429,63 @@ def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
     return Amount(taken(written.low), None if written.high is None else taken(written.high))
 
 
-def _delivered(tensor: Footprint, counts: Counts, room: int | None, frames: int) -> Amount:
+def _fetched(loads: Sequence[Access], gpu: Gpu) -> Amount:
+    """Return the bytes that *loads* request, with no hits in any cache."""
+    return fetched_bytes(loads) if is_granular(gpu) else _asked(loads)
+
+
+def _once_read(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
+    """Return the bytes of a tensor that device memory delivers if each is delivered once."""
+    once = tensor.read_whole
+    if is_granular(gpu):
+        once += Amount.of(max((tensor.read_granules or 0) - once.low, 0))
+    return _at_most(once, _fetched(_loads(tensor, counts), gpu))
+
+
+def _delivered(
+    tensor: Footprint, counts: Counts, gpu: Gpu, room: int | None, frames: int
+) -> Amount:
     """Return the bytes of a tensor that device memory delivers, with *room* bytes of cache.
 
     *frames* is the local memory of all resident threads, which is touched between any two accesses
     as well.
     """
+    once, loads = _once_read(tensor, counts, gpu), _loads(tensor, counts)
+    asked = _fetched(loads, gpu)
+    if not all(one.is_known for one in loads):
+        return _missed(tensor, once, asked, counts, gpu)
     if room is None or tensor.again is None:
-        asked = total(one.sectors * SECTOR for one in _loads(tensor, counts)).high
-        once = tensor.read_whole
-        return Amount(once.low, None if asked is None else max(asked, once.high or once.low))
+        return Amount(once.low, None if asked.high is None else max(asked.high, once.high or 0))
     late = sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in tensor.again)
-    return tensor.read_whole + Amount.of(round(late))
+    return once + Amount.of(round(late))
+
+
+def _stored(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
+    """Return the bytes of a tensor that are written to device memory."""
+    stores = _stores(tensor, counts)
+    once = _at_most(tensor.written_whole, asked := _asked(stores))
+    if all(one.is_known for one in stores):
+        return once
+    return _missed(tensor, once, asked, counts, gpu)
+
+
+def _missed(tensor: Footprint, once: Amount, asked: Amount, counts: Counts, gpu: Gpu) -> Amount:
+    """Return the bytes of a tensor that move where addresses are not known: at most random ones.
+
+    Each moves *once* at least, and the launch has *asked* for them. The last cache has fewer copies
+    of what is written.
+    """
+    room = capacity(gpu)
+    if room is not None and tensor.written_whole.most and gpu.target.name in PARTITIONED:
+        room = round(room * COPIES / OWN_COPIES)
+    if asked.high is None or room is None:
+        return Amount(once.low, None if asked.high is None else max(asked.high, once.low))
+    whole = total(map(_touched, counts.footprints)).most
+    size = asked.most if tensor.size is None else tensor.size
+    most = missed_bytes(asked.most, size, max(whole - _touched(tensor).most, 0.0), room)
+    return Amount(once.low, max(round(most), once.low))
 
 
 def beyond(size: float, farthest: float) -> float:
     """Return where *size* lies between 1, which gives 0, and *farthest*, from which on it is 1."""
     return min(max((size - 1) / (farthest - 1), 0.0), 1.0)
-
-
-def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLight:
-    """Return the least time on *gpu* of a launch that moves and computes the least possible.
-
-    The rate of products of matrices is that of the tensor cores for the dtype of the factors. The
-    rate of all else is that of FP32, which doubles for 16-bit types.
-    """
-    parts, unknown, open_ = [], [], []
-    most: float | None = 0.0
-    for name, work, rate in _demands(counts, moved, gpu):
-        if work == NOTHING:
-            continue
-        if rate is None:
-            unknown.append(name)
-            most = None
-            continue
-        if not work.is_exact:
-            open_.append(name)
-        if work.low:
-            parts.append(Part(name, work.low / rate / 1e3))
-        most = None if work.high is None or most is None else max(most, work.high / rate / 1e3)
-    longest = max(parts, key=lambda part: part.us, default=None)
-    us, binds = (None, None) if longest is None else (longest.us, longest.name)
-    return SpeedOfLight(us, binds, tuple(parts), tuple(unknown), most or None, tuple(open_))
-
-
-def _demands(
-    counts: Counts | None, moved: Memory, gpu: Gpu
-) -> Iterator[tuple[str, Amount, float | None]]:
-    """Yield each part's name, its bytes or FLOPs, and its rate in 1e9 per second."""
-    yield MEMORY, moved.once_bytes, gpu.bandwidth_gbs
-    if counts is None:
-        return
-    others = dict(counts.other_flops)
-    for dtype, flops in counts.dot_flops.items():
-        own = {"fp32": gpu.tensor_fp32_tflops, "fp64": gpu.tensor_fp64_tflops}
-        if own.get(dtype, 0.0) is None:  # no tensor core multiplies them
-            others[dtype] = flops + others.get(dtype, NOTHING)
-        else:
-            yield f"{dtype} {TENSOR}", flops, _giga(dot_tflops(gpu, dtype))
-    for dtype, flops in others.items():
-        yield dtype, flops, _giga(other_tflops(gpu, dtype))
-
-
-def _giga(tera: float | None) -> float | None:
-    return None if tera is None else tera * 1e3
-
-
-SEVERAL = {"tf32x3": ("tf32", 3), "bf16x3": ("bf16", 3), "bf16x6": ("bf16", 6)}
-"""More exact ways to multiply FP32: the type of the products, and how many each one takes."""
-
-
-def dot_tflops(gpu: Gpu, dtype: str) -> float | None:
-    """Return the rate of *gpu* for products of matrices of *dtype*, Triton's name of the type.
-
-    The rate is in 1e12 operations per second; None where it is not known. FP32 that is not rounded
-    to TF32 is multiplied without tensor cores on NVIDIA; a product in tf32x3 takes three in TF32.
-    """
-    if dtype in SEVERAL:
-        rounded, products = SEVERAL[dtype]
-        whole = dot_tflops(gpu, rounded)
-        return None if whole is None else whole / products
-    if dtype.startswith("fp8"):
-        return gpu.tensor_fp8_tflops
-    own: dict[str, float | None] = {
-        "fp16": gpu.tensor_fp16_tflops,
-        "bf16": gpu.tensor_bf16_tflops,
-        "tf32": gpu.tensor_tf32_tflops or gpu.tensor_fp32_tflops,
-        "fp32": gpu.tensor_fp32_tflops or gpu.fp32_tflops,
-        "i8": gpu.tensor_int8_tflops,
-        "int8": gpu.tensor_int8_tflops,
-        "fp64": gpu.tensor_fp64_tflops or gpu.fp64_tflops,
-    }
-    return own.get(dtype)
-
-
-def other_tflops(gpu: Gpu, dtype: str) -> float | None:
-    """Return the rate of *gpu* outside tensor cores for *dtype*, in 1e12 operations per second."""
-    if dtype == "fp64":
-        return gpu.fp64_tflops
-    if gpu.fp32_tflops is None:
-        return None
-    return gpu.fp32_tflops * (2 if dtype in {"fp16", "bf16"} else 1)
-
-
-def intensity(counts: Counts, moved: Memory) -> float | None:
-    """Return the FLOPs of a launch per byte of device memory; None where either is not exact."""
-    flops = counts.flops.exact
-    moved_bytes = None if moved.dram_bytes is None else moved.dram_bytes.exact
-    return None if flops is None or not moved_bytes else flops / moved_bytes
-
-
-def work_columns(
-    counts: Counts | None, moved: Memory | None, gpu: Gpu, executed: Executed | None
-) -> dict[str, Any]:
-    """Return the columns of a launch's work on *gpu*; None where a number is not known exactly.
-
-    Sectors are those that the instructions of its warps request, unless TMA copies request others.
-    """
-    asking: Counts | Executed | None = counts
-    if executed is not None and executed.kinds.get("bulk_copies", NOTHING) == NOTHING:
-        asking = executed
-    amounts = {
-        "flops": None if counts is None else counts.flops,
-        "executed_instructions": None if executed is None else executed.instructions,
-        "load_sectors": None if asking is None else asking.load_sectors,
-        "store_sectors": None if asking is None else asking.store_sectors,
-        "l2_bytes": None if moved is None else moved.l2_bytes,
-        "dram_read_bytes": None if moved is None else moved.dram_read_bytes,
-        "dram_written_bytes": None if moved is None else moved.dram_written_bytes,
-    }
-    return {
-        **{name: None if one is None else one.exact for name, one in amounts.items()},
-        "intensity": None if counts is None or moved is None else intensity(counts, moved),
-        "speed_of_light_us": None if moved is None else speed_of_light(counts, moved, gpu).exact_us,
-    }

@@ -40,7 +40,7 @@ from occupancy_lab.work.evaluate import (
     name_of,
     numbers_of,
 )
-from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints
+from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints, piece_bytes
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import (
     ACCESSES,
@@ -114,7 +114,7 @@ def _nothing(module: Module, grid: Sequence[int]) -> Counts:
     return Counts(
         math.prod(grid),
         0,
-        (Access(place, "load", None, 1, True, True, *[some] * 6),),  # noqa: FBT003 - it may be both
+        (Access(place, "load", None, 1, True, True, some, some, some, some, some, some),),  # noqa: FBT003 - it may be both
         (Footprint(None, some, some, some, some),),
         (Arithmetic(place, "call", "fp32", some, some),),
         not_counted={module.kernel.name: 1},
@@ -458,6 +458,8 @@ class Walk:
                 sectors,
                 lines,
                 unique,
+                not touch.offset.hidden,
+                piece_bytes(touch),
             )
         )
 

@@ -8,7 +8,8 @@ from hand_made import FILE, access, executed, place, rows
 from occupancy_lab.explaining.source import by_line
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.work.counts import Amount, Arithmetic, Place
-from occupancy_lab.work.memory import memory, speed_of_light
+from occupancy_lab.work.memory import memory
+from occupancy_lab.work.speed_of_light import speed_of_light
 
 H100 = find_gpu("h100")
 

@@ -1,4 +1,4 @@
-"""Traffic of a launch to device memory, and the least time that bytes and FLOPs allow."""
+"""Traffic of a launch to device memory."""
 
 import dataclasses
 
@@ -7,11 +7,10 @@ from hand_made import ITEM, access, executed, footprint, matmul, rows
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.gpus import bare_gpus, devices, find_gpu
+from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.values import Resources, Work
 from occupancy_lab.work.counts import (
     Amount,
-    Arithmetic,
     Counts,
     Footprint,
     LocalReuse,
@@ -24,15 +23,13 @@ from occupancy_lab.work.memory import (
     LocalMemory,
     Memory,
     capacity,
-    dot_tflops,
     last_cache,
     local_memory,
     memory,
     moved,
-    other_tflops,
     repeated,
-    speed_of_light,
 )
+from occupancy_lab.work.speed_of_light import speed_of_light
 
 H200, H100, MI300X = find_gpu("h200"), find_gpu("h100"), find_gpu("mi300x")
 MIB = 2**20
@@ -56,17 +53,6 @@ def test_limits_of_bytes_from_device_memory(
         few, many = (memory(counts, gpu).dram_read_bytes for gpu in (large, small))
         asked = sum(one.bytes.low for one in counts.accesses if one.reads)
         assert counts.unique_read_bytes.low <= few.low <= many.low <= asked
-
-
-def test_the_speed_of_light_moves_each_byte_once() -> None:
-    """Cache evictions do not change the speed of light: another order might avoid them."""
-    counts = rows(1024, 65536, 1024, passes=3)
-    found = memory(counts, H100)
-    light = speed_of_light(counts, found, H100)
-    once = counts.unique_read_bytes + total(one.written for one in counts.footprints)
-    assert found.once_read_bytes == counts.unique_read_bytes
-    assert (found.dram_read_bytes.exact or 0) > 2 * counts.unique_read_bytes.low
-    assert light.part_us("memory") == pytest.approx(once.low / (H100.bandwidth_gbs or 0) / 1e3)
 
 
 def test_the_last_cache_evicts_by_reuse_distance() -> None:
@@ -223,69 +209,6 @@ def test_own_data_takes_less_room_than_shared_data() -> None:
         )
         found = memory(dataclasses.replace(counts, footprints=footprints), H100)
         assert found.dram_read_bytes.low / once - 1 == pytest.approx(share, abs=0.06)
-
-
-def test_unknown_values_give_a_least_and_a_most_time() -> None:
-    """The least time ignores FLOPs that unknown values may skip, and the most includes them."""
-    counts = rows(64, 64, 8)
-    exact = speed_of_light(counts, memory(counts, H100), H100)
-    assert exact.most_us == exact.us
-    for high, most in ((10**12, pytest.approx(1011, rel=0.01)), (None, None)):
-        dots = Arithmetic(Place("k.py", 1), "dot", "fp16", Amount(0, high), Amount.of(1))
-        steered = dataclasses.replace(counts, arithmetic=(dots,))
-        light = speed_of_light(steered, memory(steered, H100), H100)
-        assert light.us == exact.us
-        assert light.most_us == most
-
-
-def test_a_rate_that_is_not_known_is_named() -> None:
-    """FP8 on an A100, which has no such instruction, is listed as unknown; bytes still count."""
-    dots = Arithmetic(Place("k.py", 1), "dot", "fp8e4nv", Amount.of(10**12), Amount.of(1))
-    counts = dataclasses.replace(rows(64, 64, 8), arithmetic=(dots,))
-    for name, us in (("a100", True), ("sm_80", False)):
-        gpu = find_gpu(name)
-        light = speed_of_light(counts, memory(counts, gpu), gpu)
-        assert "fp8e4nv tensor cores" in light.unknown
-        assert (light.us is not None) == us
-        assert (light.binds == "memory") == us
-
-
-@pytest.mark.parametrize(
-    ("dtype", "gpu", "name", "us"),
-    [
-        ("fp32", "h100", "fp32", 4e12 / 66.9e6),
-        ("fp32", "mi300x", "fp32 tensor cores", 2e12 / 163.4e6),
-        ("tf32", "h100", "tf32 tensor cores", 2e12 / 494.7e6),
-        ("tf32x3", "h100", "tf32x3 tensor cores", 6e12 / 494.7e6),
-        ("bf16x6", "h100", "bf16x6 tensor cores", 12e12 / 989.4e6),
-    ],
-)
-def test_products_of_fp32_are_made_where_their_precision_lets_them(
-    dtype: str, gpu: str, name: str, us: float
-) -> None:
-    """Exact FP32 products share the FP32 units of an H100; tf32x3 takes three products in tf32."""
-    flops, once, place = Amount.of(2 * 10**12), Amount.of(1), Place("k.py", 1)
-    both = (
-        Arithmetic(place, "dot", dtype, flops, once),
-        Arithmetic(place, "addf", "fp32", flops, once),
-    )
-    counts = dataclasses.replace(rows(64, 64, 8), arithmetic=both)
-    light = speed_of_light(counts, memory(counts, find_gpu(gpu)), find_gpu(gpu))
-    assert light.part_us(name) == pytest.approx(us, rel=1e-3)
-
-
-def test_every_gpu_multiplies_fp16() -> None:
-    """Every GPU has rates for fp16 products, above that of FP32, and for other operations."""
-    for gpu in devices().values():
-        dots, others = dot_tflops(gpu, "fp16"), other_tflops(gpu, "fp32")
-        assert dots is not None
-        assert others is not None
-        assert dots > others
-        assert other_tflops(gpu, "bf16") == 2 * others
-    assert dot_tflops(H100, "tf32") == 494.7
-    assert dot_tflops(H100, "fp32") == 66.9
-    assert dot_tflops(H100, "fp4e2m1") is None
-    assert other_tflops(H100, "fp64") == 33.5
 
 
 def test_bytes_given_by_the_user_replace_counts() -> None:

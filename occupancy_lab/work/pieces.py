@@ -1,0 +1,126 @@
+"""Pieces: the contiguous bytes that programs touch at the same time, and what short ones cost.
+
+Device memory of HBM delivers at least 64 bytes at a time, and takes as long for a short piece as
+for a cache line. The launches that show this are in reports/data/pieces-h200.csv.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from occupancy_lab.work.counts import GRANULE, LINE, NOTHING, SECTOR, Amount
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from occupancy_lab.work.counts import Access, Footprint
+
+READ_PIECE, WRITTEN_PIECE = 106.0, 150.0
+"""Device memory takes as long for a shorter piece as for one of this many bytes. On an H200, random
+pieces of 32 and 64 bytes are read in the time of 109 and 114, and written in the time of 142 and
+149; pieces of 256 bytes take 6% longer than if they are in order."""
+
+
+def read_cost(accesses: Iterable[Access]) -> float:
+    """Return the time to read what *accesses* load, relative to as many bytes in long pieces."""
+    each = [
+        (one.sectors.most, max(READ_PIECE / max(one.piece_bytes, GRANULE), 1.0))
+        for one in accesses
+        if one.reads and one.piece_bytes
+    ]
+    return mean(each)
+
+
+def written_cost(accesses: Iterable[Access], tensor: Footprint) -> float:
+    """Return the time to write to *tensor*, relative to as many bytes in long pieces.
+
+    The L2 cache merges what is known to be in one line before it writes the line.
+    """
+    whole, lines = tensor.written_whole.low, tensor.written_lines or 0
+    partial = _partial_lines(tensor)
+    each = []
+    for one in accesses:
+        if not one.writes or not one.piece_bytes:
+            continue
+        piece = one.piece_bytes
+        if not one.is_known:
+            if piece <= LINE:
+                piece = one.sectors.most * SECTOR / max(one.lines.most, 1.0)
+            cost = max(WRITTEN_PIECE / piece, 1.0)
+        else:
+            cost = max(WRITTEN_PIECE / max(piece, LINE), 1.0)
+            if lines and whole:
+                cost = ((lines - partial) * cost + partial * WRITTEN_PIECE / LINE) / whole
+        each.append((one.sectors.most, max(cost, 1.0)))
+    return mean(each)
+
+
+def _partial_lines(tensor: Footprint) -> float:
+    """Return the bytes of the cache lines that are only written in part, at known addresses.
+
+    Half of such a line is missing in the mean, as at the ends of rows.
+    """
+    lines = tensor.written_lines or 0
+    return min(lines, 2.0 * max(lines - tensor.written_whole.low, 0))
+
+
+def mean(each: Sequence[tuple[float, float]]) -> float:
+    """Return the mean of costs with weights; 1 where there are none."""
+    whole = sum(weight for weight, _ in each)
+    return sum(weight * cost for weight, cost in each) / whole if whole else 1.0
+
+
+def fetched_bytes(accesses: Iterable[Access]) -> Amount:
+    """Return the bytes of the whole granules that loads request, with no hits in any cache."""
+    found = NOTHING
+    for one in accesses:
+        granules = one.lines * round(min(one.piece_bytes or 0, LINE))
+        found += max(one.sectors * SECTOR, granules, key=lambda amount: amount.most)
+    return found
+
+
+def missed_bytes(asked: float, size: float, others: float, room: float) -> float:
+    """Return how many of *asked* bytes at random places of *size* bytes a cache does not have.
+
+    The cache of *room* bytes also has *others* bytes, which pass through it in the same time. In
+    the time in which an unused place stays, x times *size* bytes are requested: the cache then
+    holds size (1 - exp(-x)) + x size others / asked bytes, and a request misses with a probability
+    of exp(-x) (Che et al. 2002, "Hierarchical Web caching systems").
+    """
+    once = min(asked, size)
+    if not asked or room >= size + others:
+        return once
+    stream = others / asked
+
+    def held(x: float) -> float:
+        return size * (1.0 - math.exp(-x) + x * stream)
+
+    low, high = 0.0, 1.0
+    while held(high) < room and high < asked / size:
+        high *= 2.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        low, high = (middle, high) if held(middle) < room else (low, middle)
+    return max(once, asked * math.exp(-low))
+
+
+def completed(accesses: Iterable[Access], tensor: Footprint) -> tuple[Amount, float]:
+    """Return the bytes of sectors that are written in part, and the bytes read in the same time.
+
+    Device memory delivers the rest of such a sector, unless the launch reads it anyway. A sector at
+    the end of a row lacks half of its bytes in the mean. At known addresses, which are in order,
+    the rest is read in half the time of a piece. At unknown ones other stores may complete it.
+    """
+    if tensor.read_whole.most:
+        return NOTHING, 0.0
+    known = _partial(tensor.written_whole.low, tensor.written.low)
+    slow = max(known, min(_partial_lines(tensor) / LINE, known / SECTOR) * READ_PIECE / 2)
+    unknown = sum(
+        _partial(one.sectors.most * SECTOR, one.bytes.most) for one in accesses if not one.is_known
+    )
+    return Amount(round(known), round(known + unknown)), slow + unknown * READ_PIECE / SECTOR
+
+
+def _partial(whole: float, asked: float) -> float:
+    return max(min(whole, 2.0 * (whole - asked)), 0.0)

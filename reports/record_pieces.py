@@ -1,0 +1,241 @@
+"""Records how long launches take that read or write short pieces of device memory.
+
+`python reports/record_pieces.py --output data/pieces-h200.csv` draws 80 launches: rows that are
+gathered, scattered or added by an index, copies with strides, and transposes. It measures each on
+the NVIDIA GPU at hand with an empty L2 cache, and counts with Nsight Compute what device memory
+moves. `--predict h200` predicts the launches in that GPU's file again, without a GPU, and renews
+the columns that begin with predicted; that needs the Triton that launched them, 3.6.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+from record_tunes import rows_of, write_rows
+from work_ncu import read_counts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from occupancy_lab.record import Failed, Record
+
+    Row = Mapping[str, Any]
+
+DATA = Path(__file__).parent / "data"
+PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
+MOVED = ("dram_read_bytes", "dram_written_bytes")
+COLUMNS = (
+    *("kernel", "dtype", "x", "index", "y", "arguments", "programs", *PREDICTED, "us"),
+    *(f"predicted_{one}" for one in MOVED),
+    *MOVED,
+)
+"""x, index and y are the elements of tensors."""
+SIZES = {"float16": 2, "float32": 4, "float64": 8}
+READ, ROOM = 1 << 28, 1 << 29
+"""About the bytes that a launch reads, and the bytes of the largest tensor."""
+COUNTED = ("dram__bytes_read.sum", "dram__bytes_write.sum")
+
+
+@triton.jit
+def gather(x, index, y, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Copy rows that an index names."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)[None, :]
+    values = tl.load(x + tl.load(index + row)[:, None] * WIDTH + column)
+    tl.store(y + row[:, None] * WIDTH + column, values)
+
+
+@triton.jit
+def scatter(x, index, y, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Copy rows to where an index says."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)[None, :]
+    values = tl.load(x + row[:, None] * WIDTH + column)
+    tl.store(y + tl.load(index + row)[:, None] * WIDTH + column, values)
+
+
+@triton.jit
+def add(x, index, y, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Add rows to those that an index names."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)[None, :]
+    values = tl.load(x + row[:, None] * WIDTH + column)
+    tl.atomic_add(y + tl.load(index + row)[:, None] * WIDTH + column, values)
+
+
+@triton.jit
+def copy(x, y, FROM: tl.constexpr, TO: tl.constexpr, BLOCK: tl.constexpr):
+    """Copy elements that are FROM apart to where they are TO apart."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + at * TO, tl.load(x + at * FROM))
+
+
+@triton.jit
+def transpose(x, y, m, n, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ALONG: tl.constexpr):
+    """Transpose an m x n matrix in tiles, along its rows first if ALONG is 1, else its columns."""
+    row = tl.program_id(ALONG) * HEIGHT + tl.arange(0, HEIGHT)[:, None]
+    column = tl.program_id(1 - ALONG) * WIDTH + tl.arange(0, WIDTH)[None, :]
+    is_inside = (row < m) & (column < n)
+    tile = tl.load(x + row * n + column, mask=is_inside)
+    tl.store(y + column * m + row, tile, mask=is_inside)
+
+
+MOVERS = {one.__name__: one for one in (gather, scatter, add, copy, transpose)}
+
+
+def launches() -> Iterator[dict[str, Any]]:
+    """Yield the launches as rows without times; the same ones each time."""
+    draw = random.Random(17)  # noqa: S311
+
+    def row(kernel: str, dtype: str, elements: Sequence[int], programs: int, **numbers: int) -> Any:
+        words = " ".join(f"{name}={number}" for name, number in numbers.items())
+        tensors = dict(zip(("x", "index", "y"), elements, strict=True))
+        launch = {"arguments": words, "programs": programs}
+        return {"kernel": kernel, "dtype": dtype, **tensors, **launch}
+
+    for _ in range(16):
+        for kernel in ("gather", "scatter", "add"):
+            dtype = draw.choice(("float32", "float32", "float16"))
+            width = 1 << draw.randrange(10)
+            rows = min(READ // SIZES[dtype] // width, 1 << 22) >> draw.randrange(3)
+            block = max(1 << draw.randrange(9, 12), width) // width
+            table = (ROOM // SIZES[dtype]) >> draw.randrange(6)
+            x, y = (table, rows * width) if kernel == "gather" else (rows * width, table)
+            yield row(kernel, dtype, (x, rows, y), rows // block, WIDTH=width, ROWS=block)
+    for _ in range(12):
+        dtype = draw.choice((*SIZES,))
+        apart = [1, draw.choice((2, 3, 5, 8, 12, 16, 24, 32, 50, 64))]
+        draw.shuffle(apart)
+        count = min(ROOM // SIZES[dtype] // max(apart), 1 << 25) >> draw.randrange(2)
+        x, y = (count * one for one in apart)
+        strides = {"FROM": apart[0], "TO": apart[1]}
+        yield row("copy", dtype, (x, 0, y), count // 1024, **strides, BLOCK=1024)
+    for _ in range(20):
+        dtype = draw.choice((*SIZES,))
+        m, n = (draw.randrange(2000, 9000) // 16 * 16 for _ in range(2))
+        height, width = (1 << draw.randrange(4, 7) for _ in range(2))
+        programs = -(-m // height) * -(-n // width)
+        sides = {"m": m, "n": n, "HEIGHT": height, "WIDTH": width, "ALONG": draw.randrange(2)}
+        yield row("transpose", dtype, (m * n, 0, m * n), programs, **sides)
+
+
+def grid_of(row: Row) -> tuple[int, ...]:
+    """Return the grid of a launch."""
+    given = arguments_of(row)
+    if row["kernel"] != "transpose":
+        return (int(row["programs"]),)
+    high, wide = -(-given["m"] // given["HEIGHT"]), -(-given["n"] // given["WIDTH"])
+    return (high, wide) if given["ALONG"] == 0 else (wide, high)
+
+
+def arguments_of(row: Row) -> dict[str, int]:
+    """Return the numbers that a launch gives its kernel, by name."""
+    pairs = (one.split("=") for one in row["arguments"].split())
+    return {name: int(number) for name, number in pairs}
+
+
+def prepared(row: Row) -> Callable[[], None]:
+    """Return a launch of the kernel of *row* on the GPU at hand."""
+    import torch
+
+    kind, numbers = getattr(torch, row["dtype"]), arguments_of(row)
+    x, y = (torch.ones(int(row[one]), device="cuda", dtype=kind) for one in "xy")
+    tensors, rows = [x, y], int(row["index"])
+    if rows:
+        table = len(x if row["kernel"] == "gather" else y) // numbers["WIDTH"]
+        draw = torch.Generator("cuda").manual_seed(rows)
+        places = torch.randperm(max(table, rows), device="cuda", generator=draw)[:rows]
+        tensors.insert(1, places % table)
+    kernel, grid = MOVERS[row["kernel"]], grid_of(row)
+    return lambda: kernel[grid](*tensors, **numbers)
+
+
+def measure(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return *rows* with the times on the GPU at hand and the bytes of its device memory."""
+    found = []
+    for row in rows:
+        ms = triton.testing.do_bench(prepared(row), warmup=5, rep=20, quantiles=(0.5,))
+        found.append({**row, "us": 1e3 * ms})
+    command = [
+        *("ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"),
+        *("--kernel-name", f"regex:^({'|'.join(MOVERS)})$", "--metrics", ",".join(COUNTED)),
+        *(sys.executable, __file__, "--launch"),
+    ]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
+    for row, counted in zip(found, read_counts(printed), strict=True):
+        row |= dict(zip(MOVED, (counted["counts"][one] for one in COUNTED), strict=True))
+    return found
+
+
+def predict(rows: Sequence[Row], key: str) -> list[Record | Failed]:
+    """Return the records of the launches of *rows* on a GPU, without launching them."""
+    from occupancy_lab.arguments import Pointer
+    from occupancy_lab.asked import Asked
+    from occupancy_lab.compiled_records import compile_runs, with_counts
+    from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.gpus import find_gpu
+    from occupancy_lab.kernel import load_function
+    from occupancy_lab.launch import Launch
+
+    gpu, asked = find_gpu(key), []
+    for row in rows:
+        name = f"{__file__}:{row['kernel']}"
+        function, _ = load_function(name)
+        x, y = (Pointer(row["dtype"], SIZES[row["dtype"]] * int(row[one])) for one in "xy")
+        tensors = [x, Pointer("int64", 8 * int(row["index"])), y] if int(row["index"]) else [x, y]
+        numbers = arguments_of(row)
+        scalars = [numbers.pop(one) for one in ("m", "n") if one in numbers]
+        launch = Launch((*tensors, *scalars), numbers, grid_of(row))
+        asked.append(Asked(function, launch, gpu, name))
+    compiler = Compiler(None)
+    return with_counts(compile_runs(asked, compiler), asked, compiler)
+
+
+def predicted_columns(record: Record | Failed) -> dict[str, Any]:
+    """Return the columns of a record that begin with predicted."""
+    time, memory = getattr(record, "prediction", None), getattr(record, "memory", None)
+    if time is None or memory is None:
+        return {}
+    written = memory.written_within_bytes or memory.dram_written_bytes
+    return {
+        **dict(zip(PREDICTED, (time.us, time.low_us, time.high_us), strict=True)),
+        **{
+            f"predicted_{name}": round(one.most)
+            for name, one in zip(MOVED, (memory.dram_read_bytes, written), strict=True)
+        },
+    }
+
+
+def read(key: str) -> list[dict[str, Any]]:
+    """Return the rows of a GPU's file."""
+    return rows_of(DATA / f"pieces-{key}.csv")
+
+
+def main() -> None:
+    """Measure or predict."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--launch", action="store_true", help="launch each once")
+    parser.add_argument("--predict")
+    asked = parser.parse_args()
+    if asked.launch:
+        for row in launches():
+            prepared(row)()
+    if asked.output:
+        write_rows(asked.output, COLUMNS, measure([*launches()]))
+    if asked.predict:
+        known = read(asked.predict)
+        records = predict(known, asked.predict)
+        rows = [row | predicted_columns(one) for row, one in zip(known, records, strict=True)]
+        write_rows(DATA / f"pieces-{asked.predict}.csv", COLUMNS, rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Short pieces of device memory: their lengths, and what they cost."""
+
+import dataclasses
+
+import pytest
+from hand_made import access, footprint
+from hypothesis import given
+from hypothesis import strategies as st
+from record_pieces import predict
+
+from occupancy_lab.work.counts import NOTHING, Amount
+from occupancy_lab.work.pieces import completed, missed_bytes, read_cost, written_cost
+
+SIZES = st.floats(1, 1e12)
+
+
+def transpose(height: int, width: int, along: int) -> dict[str, str]:
+    """Return a launch that transposes a matrix of FP32 in tiles."""
+    sides = f"m=4096 n=4096 HEIGHT={height} WIDTH={width} ALONG={along}"
+    row = {"kernel": "transpose", "dtype": "float32", "arguments": sides, "programs": "0"}
+    return row | dict.fromkeys("xy", str(1 << 24)) | {"index": "0"}
+
+
+def test_pieces_are_merged_with_those_of_the_next_programs() -> None:
+    """Rows of tiles lie apart, unless the next program continues them."""
+    rows = [transpose(16, 64, 1), transpose(16, 64, 0), transpose(64, 16, 0)]
+    gather = {"kernel": "gather", "dtype": "float32", "x": str(1 << 26), "index": str(1 << 20)}
+    gather |= {"y": str(1 << 25), "arguments": "WIDTH=32 ROWS=16", "programs": "65536"}
+    found = [
+        [(one.operation, one.is_known, one.piece_bytes) for one in record.counts.accesses]
+        for record in predict([*rows, gather], "h200")
+    ]
+    assert found == [
+        [("load", True, 1024.0), ("store", True, 64.0)],
+        [("load", True, 256.0), ("store", True, 256.0)],
+        [("load", True, 64.0), ("store", True, 1024.0)],
+        [("load", True, 512.0), ("load", False, 128.0), ("store", True, 8192.0)],
+    ]
+
+
+def test_long_pieces_cost_nothing_more() -> None:
+    """Only loads of less than a cache line and stores of little more take longer."""
+    one, tensor = access("x", 1, 4096, 8192), footprint("x", 8192, 0)
+    for size, reads in ((None, 1.0), (64.0, 106 / 64), (128.0, 1.0), (8192.0, 1.0)):
+        assert read_cost([dataclasses.replace(one, piece_bytes=size)]) == pytest.approx(reads)
+    store = dataclasses.replace(one, reads=False, writes=True)
+    tensor = dataclasses.replace(footprint("x", 0, 8192), written_lines=8192)
+    for size, writes in ((None, 1.0), (64.0, 150 / 128), (128.0, 150 / 128), (256.0, 1.0)):
+        piece = dataclasses.replace(store, piece_bytes=size)
+        assert written_cost([piece], tensor) == pytest.approx(writes)
+    apart = dataclasses.replace(tensor, written_lines=4 * 8192)
+    piece = dataclasses.replace(store, piece_bytes=64.0)
+    assert written_cost([piece], apart) == pytest.approx(150 / 32)
+
+
+def test_parts_of_sectors_are_completed() -> None:
+    """Device memory delivers the rest of each sector, unless the launch reads the sector anyway."""
+    store = dataclasses.replace(access("y", 1, 256, 512, writes=True), piece_bytes=64.0)
+    tensor = footprint("y", 0, 512)
+    assert completed([store], tensor) == (NOTHING, 0.0)
+    tensor = dataclasses.replace(tensor, written_whole=Amount.of(4096), written_lines=4096)
+    assert completed([store], tensor)[0] == Amount.of(4096)
+    rows = dataclasses.replace(tensor, written=Amount.of(4000))
+    assert completed([store], rows)[0] == Amount.of(2 * 96)
+    moving = dataclasses.replace(store, is_known=False, sectors=Amount(16, 256))
+    assert completed([moving], footprint("y", 0, 512))[0] == Amount(0, 8192)
+    read = dataclasses.replace(tensor, read_whole=Amount.of(4096))
+    assert completed([store], read) == (NOTHING, 0.0)
+
+
+@given(SIZES, SIZES, st.floats(0, 1e12), SIZES, SIZES)
+def test_a_larger_cache_misses_less(
+    asked: float, size: float, others: float, room: float, more: float
+) -> None:
+    """Each byte misses at least once and at most as often as it is requested."""
+    small, large = (missed_bytes(asked, size, others, one) for one in (room, room + more))
+    assert min(asked, size) <= large <= small * (1 + 1e-9)
+    assert small <= asked * (1 + 1e-9)
