@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -11,8 +12,8 @@ from occupancy_lab.work.pieces import (
     completed,
     fetched_bytes,
     mean,
-    missed_bytes,
     read_cost,
+    turnover,
     written_cost,
 )
 
@@ -250,7 +251,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     within = _written_within(written, came, gpu)
     found = Memory(asked, reads, written, within, once, once_written)
     if is_granular(gpu):
-        found = _with_costs(found, counts, given, stored)
+        found = _with_costs(found, counts, gpu, given, stored)
     if local is None or cache is None:
         return found
     return replace(
@@ -264,6 +265,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
 def _with_costs(
     moved: Memory,
     counts: Counts,
+    gpu: Gpu,
     given: Mapping[Footprint, Amount],
     stored: Mapping[Footprint, Amount],
 ) -> Memory:
@@ -274,12 +276,16 @@ def _with_costs(
     reads, within = moved.dram_read_bytes or NOTHING, moved.written_within_bytes
     taken = (moved.dram_written_bytes or NOTHING).most
     share = 1.0 if within is None or not taken else within.most / taken
-    both = [completed(_stores(one, counts), one) for one in given]
+    stays = {one: _stays(one, _asked(_stores(one, counts)), counts, gpu) or 0.0 for one in given}
+    both = [completed(_stores(one, counts), one, stays[one]) for one in given]
     rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
     took = sum(some.most * read_cost(_loads(one, counts)) for one, some in given.items())
     took += reads.most - total(given.values()).most + slow
     reads += rest
-    costs = [(some.most, written_cost(_stores(one, counts), one)) for one, some in stored.items()]
+    costs = [
+        (some.most, written_cost(_stores(one, counts), one, stays[one]))
+        for one, some in stored.items()
+    ]
     return replace(
         moved,
         dram_read_bytes=reads,
@@ -472,18 +478,33 @@ def _stored(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
 def _missed(tensor: Footprint, once: Amount, asked: Amount, counts: Counts, gpu: Gpu) -> Amount:
     """Return the bytes of a tensor that move where addresses are not known: at most random ones.
 
-    Each moves *once* at least, and the launch has *asked* for them. The last cache has fewer copies
-    of what is written.
+    Each moves *once* at least, and the launch has *asked* for them.
+    """
+    if asked.high is None:
+        return Amount(once.low, None)
+    stays = _stays(tensor, asked, counts, gpu)
+    size = asked.most if tensor.size is None else tensor.size
+    most = (
+        asked.most if stays is None else max(asked.most * math.exp(-stays), min(asked.most, size))
+    )
+    return Amount(once.low, max(round(most), once.low))
+
+
+def _stays(tensor: Footprint, asked: Amount, counts: Counts, gpu: Gpu) -> float | None:
+    """Return how long bytes of a tensor stay in the last cache, where addresses are not known.
+
+    It is the number of bytes that the launch requests of the tensor in that time, relative to the
+    size of the tensor. The cache has fewer copies of what is written. None where it is not known.
     """
     room = capacity(gpu)
-    if room is not None and tensor.written_whole.most and gpu.target.name in PARTITIONED:
+    if room is None or not asked.most:
+        return None
+    if tensor.written_whole.most and gpu.target.name in PARTITIONED:
         room = round(room * COPIES / OWN_COPIES)
-    if asked.high is None or room is None:
-        return Amount(once.low, None if asked.high is None else max(asked.high, once.low))
-    whole = total(map(_touched, counts.footprints)).most
     size = asked.most if tensor.size is None else tensor.size
-    most = missed_bytes(asked.most, size, max(whole - _touched(tensor).most, 0.0), room)
-    return Amount(once.low, max(round(most), once.low))
+    whole = total(map(_touched, counts.footprints)).most
+    others = max(whole - _touched(tensor).most, 0.0)
+    return turnover(asked.most, size, others, room)
 
 
 def beyond(size: float, farthest: float) -> float:

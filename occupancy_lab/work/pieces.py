@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.work.counts import Access, Footprint
 
+HALVINGS = 30
+"""Steps of the bisection that finds how long places stay in a cache."""
 READ_PIECE, WRITTEN_PIECE = 106.0, 150.0
 """Device memory takes as long for a shorter piece as for one of this many bytes. On an H200, random
 pieces of 32 and 64 bytes are read in the time of 109 and 114, and written in the time of 142 and
@@ -32,10 +34,11 @@ def read_cost(accesses: Iterable[Access]) -> float:
     return mean(each)
 
 
-def written_cost(accesses: Iterable[Access], tensor: Footprint) -> float:
+def written_cost(accesses: Iterable[Access], tensor: Footprint, stays: float = 0.0) -> float:
     """Return the time to write to *tensor*, relative to as many bytes in long pieces.
 
-    The L2 cache merges what is known to be in one line before it writes the line.
+    The L2 cache merges what is known to be in one line before it writes the line. At unknown
+    addresses it merges what comes while a line *stays*, as in `turnover`.
     """
     whole, lines = tensor.written_whole.low, tensor.written_lines or 0
     partial = _partial_lines(tensor)
@@ -47,6 +50,7 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint) -> float:
         if not one.is_known:
             if piece <= LINE:
                 piece = one.sectors.most * SECTOR / max(one.lines.most, 1.0)
+                piece = max(piece, _covered(one, stays) * LINE)
             cost = max(WRITTEN_PIECE / piece, 1.0)
         else:
             cost = max(WRITTEN_PIECE / max(piece, LINE), 1.0)
@@ -80,47 +84,54 @@ def fetched_bytes(accesses: Iterable[Access]) -> Amount:
     return found
 
 
-def missed_bytes(asked: float, size: float, others: float, room: float) -> float:
-    """Return how many of *asked* bytes at random places of *size* bytes a cache does not have.
+def turnover(asked: float, size: float, others: float, room: float) -> float:
+    """Return how long an unused place of a tensor stays in a cache of *room* bytes.
 
-    The cache of *room* bytes also has *others* bytes, which pass through it in the same time. In
-    the time in which an unused place stays, x times *size* bytes are requested: the cache then
-    holds size (1 - exp(-x)) + x size others / asked bytes, and a request misses with a probability
-    of exp(-x) (Che et al. 2002, "Hierarchical Web caching systems").
+    It is the time in which a launch requests as many bytes of the tensor, at random places, as it
+    has, *size*. In all it requests *asked* bytes of it, and *others* of other tensors. After x such
+    times the cache holds size (1 - exp(-x)) + x size others / asked bytes, and a request misses
+    with a probability of exp(-x) (Che et al. 2002, "Hierarchical Web caching systems").
     """
-    once = min(asked, size)
-    if not asked or room >= size + others:
-        return once
-    stream = others / asked
+    stream, most = others / asked, asked / size
 
     def held(x: float) -> float:
         return size * (1.0 - math.exp(-x) + x * stream)
 
-    low, high = 0.0, 1.0
-    while held(high) < room and high < asked / size:
-        high *= 2.0
-    for _ in range(30):
+    if held(most) <= room:
+        return most
+    low, high = 0.0, most
+    for _ in range(HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if held(middle) < room else (low, middle)
-    return max(once, asked * math.exp(-low))
+    return low
 
 
-def completed(accesses: Iterable[Access], tensor: Footprint) -> tuple[Amount, float]:
+def completed(
+    accesses: Iterable[Access], tensor: Footprint, stays: float = 0.0
+) -> tuple[Amount, float]:
     """Return the bytes of sectors that are written in part, and the bytes read in the same time.
 
     Device memory delivers the rest of such a sector, unless the launch reads it anyway. A sector at
     the end of a row lacks half of its bytes in the mean. At known addresses, which are in order,
-    the rest is read in half the time of a piece. At unknown ones other stores may complete it.
+    the rest is read in half the time of a piece. At unknown ones other stores may complete it while
+    it *stays* in the L2 cache, as in `turnover`.
     """
     if tensor.read_whole.most:
         return NOTHING, 0.0
     known = _partial(tensor.written_whole.low, tensor.written.low)
     slow = max(known, min(_partial_lines(tensor) / LINE, known / SECTOR) * READ_PIECE / 2)
     unknown = sum(
-        _partial(one.sectors.most * SECTOR, one.bytes.most) for one in accesses if not one.is_known
+        (1.0 - _covered(one, stays)) * _partial(one.sectors.most * SECTOR, one.bytes.most)
+        for one in accesses
+        if not one.is_known
     )
     return Amount(round(known), round(known + unknown)), slow + unknown * READ_PIECE / SECTOR
 
 
 def _partial(whole: float, asked: float) -> float:
     return max(min(whole, 2.0 * (whole - asked)), 0.0)
+
+
+def _covered(access: Access, stays: float) -> float:
+    """Return the share of a place that an access writes while the place stays in a cache."""
+    return min(stays * access.bytes.most / max(access.sectors.most * SECTOR, 1.0), 1.0)

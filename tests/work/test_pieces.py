@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from record_pieces import predict
 
 from occupancy_lab.work.counts import NOTHING, Amount
-from occupancy_lab.work.pieces import completed, missed_bytes, read_cost, written_cost
+from occupancy_lab.work.pieces import completed, read_cost, turnover, written_cost
 
 SIZES = st.floats(1, 1e12)
 
@@ -69,10 +69,11 @@ def test_parts_of_sectors_are_completed() -> None:
 
 
 @given(SIZES, SIZES, st.floats(0, 1e12), SIZES, SIZES)
-def test_a_larger_cache_misses_less(
+def test_places_stay_longer_in_a_larger_cache(
     asked: float, size: float, others: float, room: float, more: float
 ) -> None:
-    """Each byte misses at least once and at most as often as it is requested."""
-    small, large = (missed_bytes(asked, size, others, one) for one in (room, room + more))
-    assert min(asked, size) <= large <= small * (1 + 1e-9)
-    assert small <= asked * (1 + 1e-9)
+    """Places stay to the end of the launch at most, and to its end if all of its bytes fit."""
+    small, large = (turnover(asked, size, others, one) for one in (room, room + more))
+    assert 0 <= small <= large <= asked / size
+    if size + others <= room:
+        assert small == asked / size
