@@ -334,3 +334,13 @@ def sum_up_chunks_in_turns(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     for chunk in range(tl.program_id(0), tl.cdiv(n, BLOCK), tl.num_programs(0)):
         at = chunk * BLOCK + tl.arange(0, BLOCK)
         tl.store(y_ptr + at, tl.cumsum(tl.load(x_ptr + at, mask=at < n, other=0.0), 0), mask=at < n)
+
+
+@triton.jit
+def store_pages(x, slots, cache, HEAD: tl.constexpr, PAGE: tl.constexpr, BLOCK: tl.constexpr):
+    """Store rows to the slots of a cache whose pages have PAGE slots, elements first."""
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    slot = tl.load(slots + row)[:, None]
+    at = tl.arange(0, HEAD)[None, :]
+    page = cache + (slot // PAGE) * PAGE * HEAD
+    tl.store(page + at * PAGE + slot % PAGE, tl.load(x + row[:, None] * HEAD + at))

@@ -138,9 +138,12 @@ def same_work(record: Record, other: Record) -> bool:
 
     The number of bytes and the bounds must agree: more programs of a smaller block may go past the
     end of a tensor. One launch may store what the other adds with atomic operations, which also
-    read. Stored reductions and scans must be over equally many elements.
+    read. Stored reductions, scans and products must be over equally many elements, and the layout
+    of the data must be the same.
     """
     if record.counts is None or other.counts is None:
+        return False
+    if record.counts.divisors != other.counts.divisors:
         return False
     if reduces_otherwise(record.counts, other.counts):
         return False
@@ -160,13 +163,39 @@ def reduces_otherwise(one: Counts, other: Counts) -> bool:
     The mean of a group of 64 channels differs from that of a group of 16, although the bytes are
     the same. A longer tile alone proves nothing: it may be masked, or a loop that accumulates may
     make fewer passes. The parts differ if the number of programs differs as well, or the number of
-    passes of a loop that stores in each pass.
+    passes of a loop that stores in each pass. `multiplies_otherwise` is about products.
     """
+    if multiplies_otherwise(one, other):
+        return True
     if one.reduced_lengths == other.reduced_lengths:
         return False
     passes = [[loop.trips for loop in each.loops] for each in (one, other)]
     is_of_programs = bool(one.reduced) and one.programs != other.programs
     return is_of_programs or (one.stores_each_pass and passes[0] != passes[1])
+
+
+def multiplies_otherwise(one: Counts, other: Counts) -> bool:
+    """Tell whether a product of matrices sums over another number of elements in a program.
+
+    The sum is over the k of one product if that stays the same, as in an attention whose blocks of
+    keys change. Otherwise it is over all products that a program makes, up to a masked block, as in
+    a loop over K with another BLOCK_K.
+    """
+    both = [
+        {dot.place: dot for dot in each.arithmetic if dot.operation == "dot" and dot.shape}
+        for each in (one, other)
+    ]
+    for place in both[0].keys() & both[1].keys():
+        mine, its = (each[place] for each in both)
+        widths = mine.shape[-1], its.shape[-1]
+        often = [
+            dot.executions.typical / max(each.programs, 1)
+            for dot, each in ((mine, one), (its, other))
+        ]
+        apart = abs(widths[0] * often[0] - widths[1] * often[1])
+        if widths[0] != widths[1] and (often[0] == often[1] or apart > max(widths)):
+            return True
+    return False
 
 
 def has_idle_programs(record: Record, other: Record) -> bool:

@@ -78,6 +78,9 @@ softmaxes that spill."""
 LOCAL_TURNS = 0.5
 """The share of both waits that remains where tensor cores and special functions take turns: with 1,
 attentions that spill are predicted 8% too long in the median and 25% at the 90th percentile."""
+SLOWER = 0.75
+"""The share of its architecture's rate of tensor cores below which a GPU has slower ones: a GeForce
+has half, and others have 0.87 or more, at the clocks of their data sheets."""
 SPECIAL_SHARE = 0.25
 """Special functions that take more than this share of the tensor cores' time take turns with them.
 """
@@ -265,6 +268,7 @@ def demand_of(doing: Doing) -> Demand | None:
     program = behind_others(program, resources, programs, fit, gpu)
     is_indexed = _is_indexed(counts)
     program = _with_unknown_lines(program, counts, programs) if is_indexed else program
+    program = _on_slower_cores(program, counts, gpu) if is_followed else program
     if not resources.local_bytes:  # also where its time without spills is wanted
         program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
 
@@ -370,6 +374,24 @@ def _with_unknown_lines(program: Program, counts: Counts, programs: int) -> Prog
         loaded_lines=program.loaded_lines + loaded / programs,
         stored_lines=program.stored_lines + stored / programs,
     )
+
+
+def _on_slower_cores(program: Program, counts: Counts, gpu: Gpu) -> Program:
+    """Return a program's needs where tensor cores are slower than others of the architecture.
+
+    A GeForce has half the rate for products that are added up in FP32, which its data sheet says;
+    products of integers have the full rate.
+    """
+    architecture = gpu.architecture
+    each = architecture.warpgroup_multiply_adds or architecture.tensor_multiply_adds
+    own = gpu.tensor_fp16_tflops
+    if own is None or not each or {*counts.dot_flops} <= {"i8", "int8"}:
+        return program
+    whole = 2e-6 * each * (gpu.multiprocessors or 1) * (gpu.boost_mhz or 1)
+    if own > SLOWER * whole or TENSOR not in program.pipes:
+        return program
+    cycles = program.pipes[TENSOR] * whole / own
+    return replace(program, pipes={**program.pipes, TENSOR: cycles})
 
 
 SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)

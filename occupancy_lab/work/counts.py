@@ -262,6 +262,8 @@ class Counts:
     """The number of elements of a tile that each reduction and scan combines."""
     stores_each_pass: bool = False
     """Whether a loop stores the result of a reduction or a scan in the iteration that makes it."""
+    divisors: tuple[int, ...] = ()
+    """The constants by which values from memory are divided, which belong to the data's layout."""
 
     @property
     def read_bytes(self) -> Amount:

@@ -47,6 +47,10 @@ ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
 AXIS_WISE = {"tt.reduce", "tt.scan"}
 REDUCES = AXIS_WISE | {"tt.dot", "tt.dot_scaled"}
 LOOPS = {"scf.for", "scf.while"}
+DIVIDES = {f"arith.{one}{kind}" for one in ("div", "rem") for kind in ("si", "ui")}
+CONSTANT = re.compile(r"(?:dense<)?(-?\d+)>?")
+SHAPES = re.compile(r"arith\.(ext[su]i|trunci)|tt\.(splat|broadcast|expand_dims|reshape)")
+"""Operations that change the width or the shape of values."""
 
 Branches = Mapping[str, list[tuple[Operation, int]]]
 """For each block, the branches to it and the index of the first operand that each passes to it."""
@@ -86,6 +90,29 @@ def reduced_lengths(module: Module) -> tuple[int, ...]:
         if operation.name in AXIS_WISE
         for shape, axis in ((operation.operands[0].type.shape, operation.number("axis")),)
     )
+
+
+def divisors(module: Module) -> tuple[int, ...]:
+    """Return the constants by which values from memory are divided, in ascending order.
+
+    They are part of how data is laid out, as the length of a page that a slot is in. Values that
+    are rounded up first do not count: that is how blocks are counted.
+    """
+    found = set()
+    for operation in operations_of(module.kernel.body):
+        if operation.name in DIVIDES:
+            value, by = (_unshaped(one).operation for one in operation.operands)
+            number = by and by.name == "arith.constant" and CONSTANT.fullmatch(by.text.strip())
+            if number and value is not None and value.name in LOADS:
+                found.add(int(number[1]))
+    return tuple(sorted(found))
+
+
+def _unshaped(value: Value) -> Value:
+    """Return the value of which *value* is another width or shape."""
+    while value.operation is not None and SHAPES.fullmatch(value.operation.name):
+        value = value.operation.operands[0]
+    return value
 
 
 def stores_each_pass(module: Module) -> bool:

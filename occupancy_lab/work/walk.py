@@ -44,6 +44,7 @@ from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprint
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import (
     ACCESSES,
+    divisors,
     needed_values,
     reduced_lengths,
     reduced_tensors,
@@ -190,6 +191,7 @@ class Walk:
             reduced_tensors(self.module, self.names),
             reduced_lengths(self.module),
             stores_each_pass(self.module),
+            divisors(self.module),
         )
 
     # Regions

@@ -6,6 +6,7 @@ from typing import Any
 
 import launched_kernels
 import pytest
+from hand_made import matmul
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.comparing.comparison import compare, compare_launches
@@ -18,6 +19,8 @@ from occupancy_lab.explaining.grids import (
     grids_of_blocks,
     has_idle_programs,
     moved_bytes,
+    multiplies_otherwise,
+    same_work,
 )
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
@@ -28,7 +31,7 @@ from occupancy_lab.explaining.neighbours import (
 )
 from occupancy_lab.explaining.tried import change_if
 from occupancy_lab.tuning.search import tune_launches
-from occupancy_lab.work.counts import NOTHING, Counts, Loop, Place
+from occupancy_lab.work.counts import NOTHING, Amount, Counts, Loop, Place
 
 ROWS, COLS = 8192, 2048
 X = tensor((ROWS, COLS), "bfloat16")
@@ -333,3 +336,34 @@ def test_neighbours_are_distinct_launches() -> None:
         for one in records:
             blocks = one.arguments["BLOCK_M"], one.arguments["BLOCK_N"]
             assert one.launch.grid == tuple(4096 // block for block in blocks)
+
+
+def with_dots(k: int, executions: int) -> Counts:
+    """Return a product of matrices whose dots have this k and are executed this often."""
+    counts = matmul(1024, 128, 132)
+    dot = dataclasses.replace(
+        counts.arithmetic[0], shape=(128, 128, k), executions=Amount.of(executions)
+    )
+    return dataclasses.replace(counts, arithmetic=(dot,))
+
+
+@pytest.mark.parametrize(
+    ("k", "executions", "expected"),
+    [(64, 512, False), (128, 512, False), (128, 1024, True), (32, 2048, False), (64, 1024, False)],
+)
+def test_sums_of_products_have_the_same_length(k: int, executions: int, *, expected: bool) -> None:
+    """A loop over K may take other steps, and blocks of rows and columns may change."""
+    assert multiplies_otherwise(with_dots(64, 1024), with_dots(k, executions)) is expected
+
+
+@pytest.mark.slow
+def test_the_layout_of_data_is_not_tuned() -> None:
+    """Half the page length touches the same bytes, but stores them elsewhere."""
+    kernel = dry_run(launched_kernels.store_pages, "h100")
+    slots = tensor(range(4096), "int64")
+    first, second, third = (
+        kernel[(4096 // block,)](X, slots, X, HEAD=128, PAGE=page, BLOCK=block).records[0]
+        for page, block in ((16, 64), (8, 64), (16, 32))
+    )
+    assert not same_work(first, second)
+    assert same_work(first, third)

@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+import launched_kernels
 import pytest
 from hand_made import executed, matmul, rows
 
+from occupancy_lab import dry_run, tensor
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand, Doing, cycles_at, demand_of
 from occupancy_lab.values import Resources
@@ -91,3 +93,21 @@ def test_own_reloads_are_not_new() -> None:
     all_later, one_new = (demanded(near, one) for one in (ran, third))
     assert one_new.first == pytest.approx(1 / 3, rel=0.01)
     assert all_later.first == pytest.approx(1 / 3, rel=0.01)  # each one's own miss rate
+
+
+@pytest.mark.slow
+def test_no_product_is_faster_than_the_data_sheet() -> None:
+    """A GeForce has half the rate of its architecture where products are added up in FP32."""
+    a, b, c = (tensor((4096, 4096), "float16") for _ in range(3))
+    kernel = dry_run(launched_kernels.matmul, "rtx3090,rtx4090,a10,l40s")
+    run = kernel[(32 * 32,)](
+        *(a, b, c, *(4096,) * 3, *(4096, 1) * 3),
+        **dict.fromkeys(("BLOCK_SIZE_M", "BLOCK_SIZE_N"), 128),
+        BLOCK_SIZE_K=64,
+        GROUP_SIZE_M=8,
+        ACTIVATION="",
+        num_warps=8,
+    )
+    for record in run.records:
+        assert record.prediction is not None
+        assert record.prediction.us >= (record.speed_of_light.us or 0)

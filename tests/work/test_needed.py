@@ -28,3 +28,13 @@ def test_reduced_tensors(name: str, arguments: Any, reduced: Any) -> None:
     (record,) = run.records
     assert record.counts is not None
     assert record.counts.reduced == reduced
+
+
+@pytest.mark.slow
+def test_divisors_of_loaded_values_are_those_of_the_layout() -> None:
+    """The length of a page divides slots from memory; the size of a block does not."""
+    kernel = dry_run(launched_kernels.store_pages, "h100")
+    slots = tensor((8192,), "int64")
+    (record,) = kernel[(64,)](X, slots, X, HEAD=128, PAGE=16, BLOCK=64).records
+    assert record.counts is not None
+    assert record.counts.divisors == (16,)
