@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Self
 from occupancy_lab.arguments import Plain  # noqa: TC001 - likewise
 from occupancy_lab.compiling.assumptions import Assumed, Value  # noqa: TC001 - likewise
 from occupancy_lab.compiling.compiler import INTERRUPTED
+from occupancy_lab.compiling.environment import Environment, running_environment
 from occupancy_lab.compiling.notes import Feed, ScriptLaunch  # noqa: TC001 - likewise
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.store import Store
@@ -167,7 +168,7 @@ class Script:
         directory: Path | None,
         *,
         arguments: tuple[str, ...] | None = None,
-        python: str = sys.executable,
+        environment: Environment | None = None,
         timeout: float | None = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
         assume: Mapping[str, Value] | None = None,
@@ -175,8 +176,8 @@ class Script:
     ) -> None:
         """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
 
-        With *arguments*, *name* is a file, which is run as a program with these arguments. *python*
-        runs it, and compiles with its own Triton.
+        With *arguments*, *name* is a file, which is run as a program with these arguments. The
+        Python of *environment* runs it, and compiles with its Triton; None means the running one.
 
         The store at *directory* keeps what is compiled. The script's output goes to standard error.
         *progress* is called with a sentence before slow steps, and with "" after them.
@@ -188,9 +189,12 @@ class Script:
         self.store = Store(directory)
         """Also keeps what is computed from compiled kernels."""
         self._name, self.gpu = name, gpu
+        self.environment = environment or running_environment()
         self._request = Run(name, gpu, store, arguments, assume or {}, timeout, compile_timeout)
         self._progress = progress
-        self._child = Child("occupancy_lab.compiling.script_process", python=python)
+        self._child = Child(
+            "occupancy_lab.compiling.script_process", python=self.environment.python
+        )
         self.interrupted: KeyboardInterrupt | None = None
         """The interrupt of the script or of a compile; nothing is compiled after it."""
         try:

@@ -83,13 +83,9 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
     if isinstance(kernel, str) and names_script(kernel):
         unused = sorted(asked.keys() - _arguments(explain_script) - {"kernel"})
         if unused:
-            option = option_name(unused[0])
-            if option == "--triton":
-                refuse(
-                    f"{kernel} runs in this Python, with its Triton; for another Triton, run"
-                    " occupancy-lab in a Python that has it"
-                )
-            refuse(f"{option} has no use for {kernel}, which makes its launches itself")
+            refuse(
+                f"{option_name(unused[0])} has no use for {kernel}, which makes its launches itself"
+            )
         return explain_script(kernel, **{name: asked[name] for name in asked if name != "kernel"})
     return explain_launch(**asked)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.assumptions import given_values, names_value
-from occupancy_lab.compiling.environment import running_environment
+from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError, few_of, refuse, shortened
@@ -134,7 +134,7 @@ class _ScriptCompiler:
     def __init__(self, script: Script, launches: Mapping[int, ScriptLaunch]) -> None:
         self._script = script
         self._launches = launches
-        self.environment = running_environment()
+        self.environment = script.environment
         self.store = script.store
 
     def close(self) -> None:
@@ -284,6 +284,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     name: str,
     *,
     gpu: AskedGpus | None = None,
+    triton: str | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
     progress: Callable[[str], None] = lambda _sentence: None,
@@ -297,21 +298,22 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, but only small ones
-    have values. *constexprs*, *num_warps*, *num_stages* and *options* choose among the
-    configurations of autotuned kernels, as `explain_launch` takes them; they do not change other
-    kernels. *assume* is as `explain_launch` takes it for the parameters of any launched kernel, and
-    as `dry_trace` takes it for values that the script reads. *warm* is as `explain_launch` takes
-    it. *compile_timeout* limits the seconds of the function and of each compile.
+    have values. *triton* is as `explain_matrix` takes it; that Python runs the function.
+    *constexprs*, *num_warps*, *num_stages* and *options* choose among the configurations of
+    autotuned kernels, as `explain_launch` takes them; they do not change other kernels. *assume* is
+    as `explain_launch` takes it for the parameters of any launched kernel, and as `dry_trace` takes
+    it for values that the script reads. *warm* is as `explain_launch` takes it. *compile_timeout*
+    limits the seconds of the function and of each compile.
 
     Raises InputError, with the line of the script, for what cannot be done without a GPU, and if
     the function launches nothing.
     """
     directory, (values, words) = store_directory() if cache else None, _split(assume)
-    lines, ran = [], []
+    lines, ran, environment = [], [], find_environment(triton)
     knobs = {"num_warps": num_warps, "num_stages": num_stages}
     for one, _ in chosen_gpus(gpu):
         how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
-        how |= {"timeout": compile_timeout, "assume": values}
+        how |= {"timeout": compile_timeout, "assume": values, "environment": environment}
         with Script(name, one, directory, **how) as script:
             ran.append(script.ran)
             tuned = dict.fromkeys(name for one in script.launches for name in one.tuned)

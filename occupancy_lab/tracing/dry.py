@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
     import pandas as pd
 
+    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.explaining.case import Case
@@ -102,8 +103,8 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
     file, arguments = _script(command)
     given = given_values(assume)
     asked = find_gpu(gpu) if isinstance(gpu, str) else gpu or chosen_gpus(None)[0][0]
-    python = _python(command[0])
-    how: dict[str, Any] = {"arguments": arguments, "python": python, "assume": given}
+    environment = _environment(command[0])
+    how: dict[str, Any] = {"arguments": arguments, "environment": environment, "assume": given}
     how |= {"timeout": timeout, "progress": progress}
     with Script(file, asked, store_directory(), **how) as script:
         found = dry_kernels(script, effort)
@@ -131,7 +132,7 @@ def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
     )
 
 
-def _python(word: str) -> str:
+def _environment(word: str) -> Environment:
     """Return the Python that the first *word* of a command means, as a shell finds it.
 
     It is this process's Python if the word names none, or if `python` without a path lacks torch or
@@ -139,24 +140,28 @@ def _python(word: str) -> str:
 
     Raises InputError if a path leads to no Python, or to one that lacks them.
     """
-    from occupancy_lab.compiling.environment import ANSWERING, find_environment
+    from occupancy_lab.compiling.environment import (
+        ANSWERING,
+        find_environment,
+        running_environment,
+    )
 
     if not re.fullmatch(r"python[\d.]*", Path(word).name):
-        return sys.executable
+        return running_environment()
     found = shutil.which(word)
     if found is not None and Path(found).absolute().parent == Path(sys.executable).parent:
-        return sys.executable
+        return running_environment()
     try:
         if found is None:
             refuse(f"there is no Python {quoted(word)}")
-        python = find_environment(found).python
-        if run([python, "-c", _HAS_TORCH], ANSWERING).returncode:
+        environment = find_environment(found)
+        if run([environment.python, "-c", _HAS_TORCH], ANSWERING).returncode:
             refuse(f"{word} has no torch that it can import")
     except InputError as error:
         if "/" not in word:
-            return sys.executable
+            return running_environment()
         refuse(f"{error}; give one that has torch and Triton, such as {sys.executable}")
-    return python
+    return environment
 
 
 def dry_kernels(script: Script, effort: Effort = NO_EFFORT) -> Traced:

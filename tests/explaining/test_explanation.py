@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -379,7 +380,16 @@ def test_a_script_has_no_use_for_a_signature(tmp_path: Path) -> None:
     path.write_text("def main():\n    pass\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"^--grid has no use for .*bench\.py:main"):
         occupancy_lab.explain(kernel=f"{path}:main", grid="4")
-    with pytest.raises(
-        InputError, match="runs in this Python, with its Triton; for another Triton, run"
-    ):
-        occupancy_lab.explain(kernel=f"{path}:main", triton="3.6.0")
+
+
+def test_a_script_runs_in_the_python_of_another_triton(tmp_path: Path) -> None:
+    """The launches of a script are those that the chosen Python makes."""
+    path = tmp_path / "bench.py"
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nOTHER=here exec {sys.executable} "$@"\n', encoding="utf-8")
+    python.chmod(0o755)
+    path.write_text(
+        'import os\n\n\ndef main():\n    raise ValueError(os.environ["OTHER"])\n', encoding="utf-8"
+    )
+    with pytest.raises(InputError, match=r"bench\.py:5: ValueError: here"):
+        occupancy_lab.explain(kernel=f"{path}:main", triton=str(python))
