@@ -27,10 +27,11 @@ from occupancy_lab.work.counts import (
     total,
 )
 from occupancy_lab.work.memory import beyond
+from occupancy_lab.work.pieces import partial_bytes
 from occupancy_lab.work.pipes import TENSOR, XU
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.values import Resources
@@ -64,6 +65,9 @@ WRITTEN_WEIGHT, TURNED = 0.93, 0.27
 turning between reads and writes, as the time to read r w / (r + w) bytes where r bytes are read and
 w are written. `calibrate` measures 0.94 and 0.96 for the first, and 0.27 and 0.42 for the second
 (H100, H200). These values fit the recorded copies of both GPUs best."""
+PARTIAL_STORE = 0.3
+"""How much longer the L2 cache takes for a sector that a store fills only in part, relative to a
+whole one: 64 strided copies that stay in the cache were 16 to 23% too short without it (H200)."""
 DIRTY, EVICTED = 0.3, 0.3
 """The share of the L2 cache that is dirty when a launch begins after the cache was filled, and how
 much of it is written back for each byte that the launch touches."""
@@ -110,7 +114,8 @@ class Demand:
     again: bool
     """Whether the launch comes right after the same launch."""
     stored_bytes: float = 0.0
-    """The part of `l2_bytes` that is written, without local memory and atomic operations."""
+    """The part of `l2_bytes` that is written, without local memory and atomic operations; sectors
+    that are written in part count more."""
     evicted_bytes: float = 0.0
     """Dirty lines of earlier launches that are written back to make room in the L2 cache."""
     atomics: float = 0.0
@@ -280,9 +285,12 @@ def demand_of(doing: Doing) -> Demand | None:
     is_cold = within is not None and memory.kept is None and not doing.in_program
     dirty = min(DIRTY * (gpu.l2_bytes or 0), EVICTED * (read + written)) if is_cold else 0.0
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
-    wanted, stored = (
-        taken(total(one.sectors for one in counts.accesses if one.reads == loads)) * SECTOR
-        for loads in (True, False)
+    wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
+    stored = sum(
+        whole + PARTIAL_STORE * partial_bytes(whole, taken(one.bytes))
+        for one in counts.accesses
+        if not one.reads
+        for whole in (taken(one.sectors) * SECTOR,)
     )
     cached = wanted * program.cached
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
@@ -452,14 +460,18 @@ def behind_others(
 
 ATOMIC_CYCLES = 3.48
 """Cycles between two atomic operations of the whole GPU on one address, as `calibrate` measures."""
-ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES, FLOAT_CYCLES = 1.48, 0.73, 0.11
+ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES, FLOAT_CYCLES = 1.48, 0.36, 0.11
 """Cycles of a slice of the L2 cache: for each sector of a warp, times the threads that share an
-address; and at least for each thread; and for each thread with floats, as `calibrate` measures it
+address; and at least for each thread, and for each thread with floats, as `calibrate` measures it
 (atomic_adds)."""
+WIDE_BYTES = 16
+"""An atomic operation of this many bytes per thread is a request of its own. Narrower ones of a
+thread are in a row of this many bytes, so that each requests the same sectors again."""
 ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
 """How many slices work at once where addresses are spread over all of them, and the bytes that lie
-in one slice; with few such pieces some share a slice. These, and the first two values above, are
-from the launches of `add_each` in reports/data/atomics-h100.csv."""
+in one slice; with few such pieces some share a slice. These, and the first value above, are from
+the launches of `add_each` in reports/data/atomics-h100.csv, and the second is from 45 launches on
+an H200 that add rows of integers."""
 LOCK_CYCLES, LOCK_BYTES = 3450.0, 43.0
 """Cycles from one holder of a lock to the next, without the bytes that a holder moves, and the
 bytes that it moves per cycle. From six launches on an H100 and an H200 of the norms whose gradients
@@ -508,20 +520,41 @@ def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
         return ATOMIC_CYCLES * max((again[one] / size for one, size in touched.items()), default=0)
     again.clear()
     slices, largest = 0.0, max(touched, key=touched.__getitem__)
+    most = _indexed_sectors(counts, found)
     for one in found:
         tensor = one.tensor if one.tensor in touched else largest
-        slices += _slice_cycles(one, tensors[tensor].written_whole.most / SECTOR)
+        slices += _slice_cycles(one, tensors[tensor].written_whole.most / SECTOR, most)
         again[tensor] += one.threads.typical * one.thread_bytes
     return max(slices, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
 
 
-def _slice_cycles(one: GlobalAccess, sectors: float) -> float:
+def _indexed_sectors(counts: Counts, found: Iterable[GlobalAccess]) -> float | None:
+    """Return the sectors of atomic operations in the source, relative to the most in the binary.
+
+    The source knows which elements are in one row, whose index they share. None for launches whose
+    addresses do not depend on an unknown index.
+    """
+    if not _is_indexed(counts):
+        return None
+    asked = sum(one.sectors.most for one in counts.accesses if one.reads and one.writes)
+    return min(asked / max(sum(one.sectors.most for one in found), 1.0), 1.0)
+
+
+def _slice_cycles(one: GlobalAccess, sectors: float, share: float | None) -> float:
     """Return the cycles that slices of the L2 cache take for one atomic operation of a launch.
 
-    Its addresses are in *sectors* distinct sectors.
+    Its addresses are in *sectors* distinct sectors. *share* is the result of `_indexed_sectors`.
     """
-    threads, places, asked = (x.typical for x in (one.threads, one.places, one.sectors))
-    pieces = max(sectors * one.lines.typical / max(asked, 1.0) * LINE / SLICE_BYTES, 1.0)
+    threads, places, asked, lines = (
+        x.typical for x in (one.threads, one.places, one.sectors, one.lines)
+    )
+    if share is not None and not one.is_known:
+        wide = one.thread_bytes >= WIDE_BYTES
+        asked = one.sectors.most * (
+            1.0 if wide else min(share * WIDE_BYTES / one.thread_bytes, 1.0)
+        )
+        lines = min(one.lines.most, asked)
+    pieces = max(sectors * lines / max(asked, 1.0) * LINE / SLICE_BYTES, 1.0)
     least = FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES
     each = max(ATOMIC_SECTOR_CYCLES * asked / places, least)
     return threads * each * (1.0 / pieces + 1.0 / ATOMIC_SLICES)

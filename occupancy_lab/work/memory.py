@@ -279,8 +279,8 @@ def _with_costs(
     stays = {one: _stays(one, _asked(_stores(one, counts)), counts, gpu) or 0.0 for one in given}
     both = [completed(_stores(one, counts), one, stays[one]) for one in given]
     rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
-    took = sum(some.most * read_cost(_loads(one, counts)) for one, some in given.items())
-    took += reads.most - total(given.values()).most + slow
+    read_time = sum(some.most * read_cost(_loads(one, counts)) for one, some in given.items())
+    read_time += reads.most - total(given.values()).most + slow
     reads += rest
     costs = [
         (some.most, written_cost(_stores(one, counts), one, stays[one]))
@@ -290,7 +290,7 @@ def _with_costs(
         moved,
         dram_read_bytes=reads,
         once_read_bytes=(moved.once_read_bytes or NOTHING) + rest,
-        read_cost=took / max(reads.most, 1.0),
+        read_cost=read_time / max(reads.most, 1.0),
         written_cost=mean(costs),
     )
 
@@ -501,7 +501,7 @@ def _stays(tensor: Footprint, asked: Amount, counts: Counts, gpu: Gpu) -> float 
         return None
     if tensor.written_whole.most and gpu.target.name in PARTITIONED:
         room = round(room * COPIES / OWN_COPIES)
-    size = asked.most if tensor.size is None else tensor.size
+    size = tensor.size or asked.most
     whole = total(map(_touched, counts.footprints)).most
     others = max(whole - _touched(tensor).most, 0.0)
     return turnover(asked.most, size, others, room)

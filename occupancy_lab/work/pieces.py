@@ -41,7 +41,7 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, stays: float = 0
     addresses it merges what comes while a line *stays*, as in `turnover`.
     """
     whole, lines = tensor.written_whole.low, tensor.written_lines or 0
-    partial = _partial_lines(tensor)
+    in_part = _partial_lines(tensor)
     each = []
     for one in accesses:
         if not one.writes or not one.piece_bytes:
@@ -55,7 +55,7 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, stays: float = 0
         else:
             cost = max(WRITTEN_PIECE / max(piece, LINE), 1.0)
             if lines and whole:
-                cost = ((lines - partial) * cost + partial * WRITTEN_PIECE / LINE) / whole
+                cost = ((lines - in_part) * cost + in_part * WRITTEN_PIECE / LINE) / whole
         each.append((one.sectors.most, max(cost, 1.0)))
     return mean(each)
 
@@ -94,15 +94,15 @@ def turnover(asked: float, size: float, others: float, room: float) -> float:
     """
     stream, most = others / asked, asked / size
 
-    def held(x: float) -> float:
+    def filled(x: float) -> float:
         return size * (1.0 - math.exp(-x) + x * stream)
 
-    if held(most) <= room:
+    if filled(most) <= room:
         return most
     low, high = 0.0, most
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        low, high = (middle, high) if held(middle) < room else (low, middle)
+        low, high = (middle, high) if filled(middle) < room else (low, middle)
     return low
 
 
@@ -118,17 +118,21 @@ def completed(
     """
     if tensor.read_whole.most:
         return NOTHING, 0.0
-    known = _partial(tensor.written_whole.low, tensor.written.low)
+    known = partial_bytes(tensor.written_whole.low, tensor.written.low)
     slow = max(known, min(_partial_lines(tensor) / LINE, known / SECTOR) * READ_PIECE / 2)
     unknown = sum(
-        (1.0 - _covered(one, stays)) * _partial(one.sectors.most * SECTOR, one.bytes.most)
+        (1.0 - _covered(one, stays)) * partial_bytes(one.sectors.most * SECTOR, one.bytes.most)
         for one in accesses
         if not one.is_known
     )
     return Amount(round(known), round(known + unknown)), slow + unknown * READ_PIECE / SECTOR
 
 
-def _partial(whole: float, asked: float) -> float:
+def partial_bytes(whole: float, asked: float) -> float:
+    """Return the bytes of the sectors that are touched in part.
+
+    *asked* bytes are requested, of *whole* bytes in whole sectors.
+    """
     return max(min(whole, 2.0 * (whole - asked)), 0.0)
 
 
