@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.arguments import plain
-from occupancy_lab.assumed import read_progression
+from occupancy_lab.assumed import read_elements
 from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import parse
 from occupancy_lab.launch import checked_grid, constant_text
@@ -229,7 +229,8 @@ def read_options(options: Words) -> dict[str, Any]:
 def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assumption]:
     """Return the assumed values of a kernel's *parameters*: NAME=VALUE, or values by name.
 
-    A value is an integer, or one for each index i of a tensor, such as 36*i.
+    A value is an integer, or one for each index i of a tensor, such as 36*i, or random ones,
+    such as 0..255.
 
     Raises InputError if a name is no parameter, or a value is neither.
     """
@@ -241,18 +242,18 @@ def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assump
                 f" {few_of(list(parameters))}"
             )
         text = given[0] if isinstance(given, list) and len(given) == 1 else given
-        progression = read_progression(text) if isinstance(text, str) else None
+        of_elements = read_elements(text) if isinstance(text, str) else None
         try:
-            values = _several(name, given) if progression is None else (progression,)
+            values = _several(name, given) if of_elements is None else (of_elements,)
         except InputError:
             values = (text,)  # refused below
         if len(values) > 1 or name in found:
             refuse(f"{option} {shortened(name)} has several values; give one")
         (value,) = values
-        if progression is None and (type(value) is not int or abs(value) > INT64_MAX):
+        if of_elements is None and (type(value) is not int or abs(value) > INT64_MAX):
             refuse(
-                f"{option} {shortened(name)} is {quoted(value)}; give a whole number, or one for"
-                " each index i, such as 36*i"
+                f"{option} {shortened(name)} is {quoted(value)}; give a whole number, one for each"
+                " index i, such as 36*i, or random ones, such as 0..255"
             )
         found[name] = value
     return found

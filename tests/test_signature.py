@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import launched_kernels
+import numpy as np
 import pytest
 import torch
 import triton.language as tl
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
 from occupancy_lab.arguments import Descriptor, Dtype, Pointer, plain
-from occupancy_lab.assumed import assumption_words
+from occupancy_lab.assumed import RandomNumbers, assumption_words, elements
 from occupancy_lab.compiling import Store, compile_launch
 from occupancy_lab.compiling.compile import resource_key
 from occupancy_lab.errors import InputError
@@ -78,13 +79,26 @@ def test_what_a_tensor_holds_may_grow_with_the_index(
     assert read_assumed(["off=0*i + 7"], ["off"]) == {"off": 7}
 
 
+def test_what_a_tensor_holds_may_be_random() -> None:
+    """Elements are drawn between two limits, each about equally often, and are always the same."""
+    (found,) = read_assumed(["x=-3 .. 12"], ["x"]).values()
+    assert isinstance(found, RandomNumbers)
+    assert assumption_words(found) == "-3..12"
+    drawn = elements(found, np.arange(1 << 16))
+    numbers, often = np.unique(drawn, return_counts=True)
+    assert numbers.tolist() == [*range(-3, 13)]
+    assert often.min() > 0.9 * often.max()
+    assert (elements(found, np.arange(1 << 16)) == drawn).all()
+
+
 def test_an_assumption_that_is_neither_is_refused_in_a_sentence() -> None:
     """Anything else is refused in a sentence that says what may be given."""
-    for text in ("1.5", "604*j"):
+    for text in ("1.5", "604*j", "9..0"):
         with pytest.raises(InputError) as caught:
             read_assumed([f"off={text}"], ["off"])
         assert str(caught.value) == (
-            f"--assume off is '{text}'; give a whole number, or one for each index i, such as 36*i"
+            f"--assume off is '{text}'; give a whole number, one for each index i, such as 36*i, or"
+            " random ones, such as 0..255"
         )
 
 

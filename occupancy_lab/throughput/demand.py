@@ -35,7 +35,15 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, GlobalAccess, Program
+    from occupancy_lab.work.counts import (
+        Access,
+        Amount,
+        Counts,
+        Executed,
+        Footprint,
+        GlobalAccess,
+        Program,
+    )
     from occupancy_lab.work.memory import Memory
 
 START_CYCLES, WARP_CYCLES = 105.0, 8.0
@@ -523,7 +531,7 @@ def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
     most = _indexed_sectors(counts, found)
     for one in found:
         tensor = one.tensor if one.tensor in touched else largest
-        slices += _slice_cycles(one, tensors[tensor].written_whole.most / SECTOR, most)
+        slices += _slice_cycles(one, tensors[tensor], most)
         again[tensor] += one.threads.typical * one.thread_bytes
     return max(slices, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
 
@@ -540,21 +548,23 @@ def _indexed_sectors(counts: Counts, found: Iterable[GlobalAccess]) -> float | N
     return min(asked / max(sum(one.sectors.most for one in found), 1.0), 1.0)
 
 
-def _slice_cycles(one: GlobalAccess, sectors: float, share: float | None) -> float:
+def _slice_cycles(one: GlobalAccess, tensor: Footprint, share: float | None) -> float:
     """Return the cycles that slices of the L2 cache take for one atomic operation of a launch.
 
-    Its addresses are in *sectors* distinct sectors. *share* is the result of `_indexed_sectors`.
+    *share* is the result of `_indexed_sectors`; unknown addresses are then at random places of the
+    *tensor*.
     """
-    threads, places, asked, lines = (
-        x.typical for x in (one.threads, one.places, one.sectors, one.lines)
-    )
+    sectors = tensor.written_whole.most / SECTOR
+    threads, places, asked = (x.typical for x in (one.threads, one.places, one.sectors))
+    pieces = sectors * one.lines.typical / max(asked, 1.0) * LINE / SLICE_BYTES
+    if tensor.bounds is not None:
+        first, end = tensor.bounds
+        pieces = min(pieces, (end - first) / SLICE_BYTES)
     if share is not None and not one.is_known:
-        wide = one.thread_bytes >= WIDE_BYTES
-        asked = one.sectors.most * (
-            1.0 if wide else min(share * WIDE_BYTES / one.thread_bytes, 1.0)
-        )
-        lines = min(one.lines.most, asked)
-    pieces = max(sectors * lines / max(asked, 1.0) * LINE / SLICE_BYTES, 1.0)
+        times, again = max(one.executions.typical, 1.0), WIDE_BYTES / one.thread_bytes
+        draws = one.sectors.most / times * (min(share * again, 1.0) if again > 1.0 else 1.0)
+        asked = times * sectors * (1.0 - (1.0 - 1.0 / max(sectors, 1.0)) ** draws)
+        pieces = sectors * SECTOR / SLICE_BYTES
     least = FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES
     each = max(ATOMIC_SECTOR_CYCLES * asked / places, least)
-    return threads * each * (1.0 / pieces + 1.0 / ATOMIC_SLICES)
+    return threads * each * (1.0 / max(pieces, 1.0) + 1.0 / ATOMIC_SLICES)

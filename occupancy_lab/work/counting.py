@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.assumed import assumption_words
+from occupancy_lab.assumed import RandomNumbers, assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
 from occupancy_lab.work.counts import Counts, Executed, total  # `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
@@ -77,7 +77,7 @@ class Counting:
         return {name: held for name, held in values if name not in self.assume}
 
     @property
-    def _assumed_values(self) -> dict[str, Sequence[int]]:
+    def _assumed_values(self) -> dict[str, Sequence[int] | RandomNumbers]:
         """The assumed contents of integer tensors; a single number stands for every element."""
         return {
             name: (one,) if isinstance(one, int) else one
@@ -114,7 +114,8 @@ class Counting:
 
     def count(self) -> Counted:
         """Return what the launch does, without a store."""
-        texts, grid, known, values = self.texts, self.grid, self._known, self._values
+        texts, grid, known = self.texts, self.grid, self._known
+        values: dict[str, Any] = self._values
         if texts is None or grid is None:
             return Counted(why_not=self.why_not)
         # These import numpy, which takes a fifth of the time of a page whose counts are stored.

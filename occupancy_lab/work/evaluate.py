@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.assumed import RandomNumbers, elements
 from occupancy_lab.work import floats, tiles, tilewise
 from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
@@ -216,16 +217,16 @@ class Evaluator:
         def look_up(offset: Any, active: Any, otherwise: Any = 0) -> Any:
             index = offset // size
             there = active & (index >= 0) & (index < len(given))
-            if isinstance(given, range):
-                held = given.start + given.step * index
+            if isinstance(given, range | RandomNumbers):
+                found = elements(given, index)
             else:
-                held = given[np.clip(index, 0, len(given) - 1)]
-            return np.where(there, held, otherwise)
+                found = given[np.clip(index, 0, len(given) - 1)]
+            return np.where(there, found, otherwise)
 
         found = tilewise.elementwise(look_up, inputs, kind.shape, self.dimensions)
-        return (
-            tilewise.as_mask(found, kind.shape, self.dimensions) if kind.element == "i1" else found
-        )
+        if kind.element == "i1":
+            return tilewise.as_mask(found, kind.shape, self.dimensions)
+        return tilewise.wrapped(found, kind.bits, self.dimensions)
 
     def block_addresses(
         self,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.arguments import Pointer, flattened
+from occupancy_lab.assumed import RandomNumbers, elements
 from occupancy_lab.compiling.amdgcn import kernel_arguments
 from occupancy_lab.compiling.cubin import attributes, unpack
 from occupancy_lab.work.module import closing, first_name, locations_of, split, without_location
@@ -193,8 +194,12 @@ class Passed:
             return unknown
         offset = address - (number << TENSOR_BITS) - MIDDLE
         if isinstance(values, tuple):
-            held, width = values
-            return _of_progression(held, width, offset, size, registers)
+            numbers, width = values
+            found = _of_elements(numbers, width, offset.astype(np.int64), size, registers)
+            if signed and size < WORD_BYTES:
+                bits = 8 * (WORD_BYTES - size)
+                found = [(one.view(np.int32) << bits >> bits).view(np.uint32) for one in found]
+            return found
         if size < WORD_BYTES:
             narrow = values.view(f"{'i' if signed else 'u'}{size}")
             found = narrow[np.clip(offset // size, 0, len(narrow) - 1)]
@@ -245,22 +250,30 @@ def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:
     return start, places
 
 
-def _content(values: Sequence[int], dtype: Any) -> Any:
-    """Return a tensor's bytes, or for a range that range and the bytes of an element."""
-    if isinstance(values, range):
+def _content(values: Sequence[int] | RandomNumbers, dtype: Any) -> Any:
+    """Return a tensor's bytes; for assumed elements, these and the bytes of one."""
+    if isinstance(values, range | RandomNumbers):
         return values, dtype.itemsize
     content = np.array(values).astype(dtype).tobytes()
     return np.frombuffer(content + bytes(-len(content) % WORD_BYTES), np.uint8)
 
 
-def _of_progression(
-    held: range, width: int, offset: Any, size: int, registers: int
-) -> Sequence[Any]:
-    """Return what a load at *offset* finds in a range of *width* bytes each, as `loaded` does."""
-    if min(size, width) < WORD_BYTES:
-        return [None] * registers
-    places = [offset.astype(np.int64) + WORD_BYTES * one for one in range(registers)]
-    return [
-        (held.start + held.step * (place // width) >> 8 * (place % width)).astype(np.uint32)
-        for place in places
-    ]
+def _of_elements(
+    numbers: range | RandomNumbers, width: int, offset: Any, size: int, registers: int
+) -> list[Any]:
+    """Return what a load at *offset* finds in assumed elements of *width* bytes, by register."""
+    if min(size, width) >= WORD_BYTES:
+        places = [offset + WORD_BYTES * one for one in range(registers)]
+        return [
+            (elements(numbers, place // width) >> 8 * (place % width)).astype(np.uint32)
+            for place in places
+        ]
+    found = []
+    for one in range(registers):
+        word = np.zeros_like(offset)
+        for byte in range(min(size, WORD_BYTES)):
+            place = offset + WORD_BYTES * one + byte
+            element = elements(numbers, place // width) >> 8 * (place % width)
+            word |= (element & 0xFF) << 8 * byte
+        found.append(word.astype(np.uint32))
+    return found

@@ -6,7 +6,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.work.counts import Access, Amount, Counts, Footprint, total
+from occupancy_lab.work.counts import SECTOR, Access, Amount, Counts, Footprint, total
 from occupancy_lab.work.tiles import TooLargeError
 
 if TYPE_CHECKING:
@@ -57,9 +57,16 @@ def _scaled(counts: Counts) -> Counts:
         high = None if amount.high is None else round(amount.high * ratio)
         return Amount(round(amount.low * ratio), high)
 
-    def wider(amount: Amount, *, once: bool) -> Amount:
-        """Return the distinct bytes of the launch; *once* says that no byte is touched twice."""
-        return more(amount) if once else Amount(amount.low, more(amount).high)
+    def wider(amount: Amount, *, once: bool, size: int | None = None) -> Amount:
+        """Return the distinct bytes of the launch; *once* says that no byte is touched twice.
+
+        They are at most the *size* of the tensor, in whole sectors.
+        """
+        if once:
+            return more(amount)
+        limits = [more(amount).high, None if size is None else -(-size // SECTOR) * SECTOR]
+        high = min((one for one in limits if one is not None), default=None)
+        return Amount(amount.low, None if high is None else max(high, amount.low))
 
     def scaled(one: Any, *names: str) -> Any:
         return replace(one, **{name: more(getattr(one, name)) for name in names})
@@ -76,10 +83,10 @@ def _scaled(counts: Counts) -> Counts:
         writes = _once(one.written, [access for access in mine if access.writes])
         return replace(
             one,
-            read=wider(one.read, once=reads),
-            written=wider(one.written, once=writes),
-            read_whole=wider(one.read_whole, once=reads),
-            written_whole=wider(one.written_whole, once=writes),
+            read=wider(one.read, once=reads, size=one.size),
+            written=wider(one.written, once=writes, size=one.size),
+            read_whole=wider(one.read_whole, once=reads, size=one.size),
+            written_whole=wider(one.written_whole, once=writes, size=one.size),
             again=() if reads else None,
         )
 

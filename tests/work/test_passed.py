@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.arguments import Pointer
+from occupancy_lab.assumed import RandomNumbers, elements
 from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
-from occupancy_lab.work.passed import MIDDLE, Passed, parameters_of
+from occupancy_lab.work.passed import MIDDLE, TENSOR_BITS, Passed, parameters_of
 
 PARAMETER = re.compile(r"\.param (?:\.align (\d+) )?\.([a-z]+)(\d+)[^\[,)]*?\w+(?:\[(\d+)\])?[,\n]")
 FIRST = 0x210
@@ -88,3 +89,19 @@ def test_loads_find_what_is_in_a_tensor(
     found.forget(name)
     assert found.loaded(address, size, registers, signed=True) == [None] * registers
     assert not found.has_values
+
+
+@given(width=st.sampled_from([1, 2, 4, 8]), first=st.integers(0, 999), signed=st.booleans())
+def test_loads_of_random_elements_are_their_bytes(width: int, first: int, *, signed: bool) -> None:
+    """A load finds the bytes of the elements that are assumed, whatever its width is."""
+    limit = 1 << 8 * width - 1
+    numbers = RandomNumbers(-limit, limit - 1)
+    signs = np.dtype(f"i{width}")
+    held = elements(numbers, np.arange(1024)).astype(signs).tobytes()
+    tensor = Passed(["x"], {"x": Pointer(f"int{8 * width}", 1 << 20)}, {"x": numbers}, {0: (0, 8)})
+    address = np.full((1, 1), (1 << TENSOR_BITS) + MIDDLE + 8 * (first // 8), np.int64)
+    for size, registers in ((1, 1), (2, 1), (4, 1), (8, 2), (16, 4)):
+        loaded = tensor.loaded(address, size, registers, signed=signed)
+        found = b"".join(int(one[0, 0]).to_bytes(4, "little") for one in loaded)
+        at = 8 * (first // 8)
+        assert found[:size] == held[at : at + size]
