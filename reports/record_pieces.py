@@ -92,7 +92,7 @@ MOVERS = {one.__name__: one for one in (gather, scatter, add, copy, transpose)}
 
 def launches() -> Iterator[dict[str, Any]]:
     """Yield the launches as rows without times; the same ones each time."""
-    draw = random.Random(17)  # noqa: S311
+    draw = random.Random(29)  # noqa: S311
 
     def row(kernel: str, dtype: str, elements: Sequence[int], programs: int, **numbers: int) -> Any:
         words = " ".join(f"{name}={number}" for name, number in numbers.items())

@@ -5,12 +5,12 @@ from record_pieces import launches, predict, predicted_columns, read
 
 
 def test_short_pieces_are_predicted_within_a_tenth_in_the_median() -> None:
-    """The median error is below a tenth and the 90th percentile a fifth; 85% are in their range."""
+    """The median error is below a tenth, the 90th percentile a quarter; 85% are in their range."""
     rows = read("h200")
     assert len(rows) == len([*launches()]) == 80
     errors = sorted(abs(one["predicted_us"] / one["us"] - 1) for one in rows)
-    assert errors[40] <= 0.09
-    assert errors[72] <= 0.21
+    assert errors[40] <= 0.085
+    assert errors[72] <= 0.23
     inside = [one["predicted_low_us"] <= one["us"] <= one["predicted_high_us"] for one in rows]
     assert sum(inside) >= 68
 
