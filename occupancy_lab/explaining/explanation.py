@@ -19,6 +19,7 @@ from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.grids import (
     GRID,
+    doing_less,
     grid_changes,
     has_idle_programs,
     same_input,
@@ -180,6 +181,8 @@ class Explanation(Answer):
         import pandas as pd
 
         table = pd.DataFrame([run.row() for run in self.runs])
+        less = {id(runs[place]) for runs in by_gpu(self.runs) for place in doing_less(runs)}
+        table["whole_work"] = [id(run) not in less for run in self.runs]
         if not self.records:
             columns = (name for name in SWEEP_COLUMNS if name in RESULTS)
             table = table.reindex(columns=[*dict.fromkeys([*table, *columns])])
