@@ -241,14 +241,12 @@ def _keep_launch(case: Case, fastest: Alternative) -> str:
 
 def _launch_other(case: Case, best: Alternative, found: Change) -> str:
     times = f"{microseconds(found.us)} {found.basis} against {microseconds(found.own_us)}"
-    recorded = ""
+    times = f"{times} ({change(found.share)})"
+    fastest = f"the fastest of {case.alternatives.recorded} launches recorded for this matrix"
+    said = f"{times}, {fastest}"
     if found.basis == "predicted":
-        recorded = f"; {microseconds(best.recorded_us)} was recorded"
-    return (
-        f"Launch {_launch_words(case, best)} instead: {times} ({change(found.share)}){recorded},"
-        f" the fastest of {case.alternatives.recorded} launches recorded for this matrix."
-        f" {_explain_alternative(case, best)}"
-    )
+        said = f"{microseconds(best.recorded_us)} was recorded, {fastest}; {times}"
+    return f"Launch {_launch_words(case, best)} instead: {said}. {_explain_alternative(case, best)}"
 
 
 def _launch_words(case: Case, one: Alternative) -> str:

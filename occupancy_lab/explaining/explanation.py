@@ -39,6 +39,7 @@ from occupancy_lab.explaining.neighbours import (
     first_of,
     have_times,
     onward,
+    pairs,
     with_chosen,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
@@ -294,16 +295,16 @@ def _with_further_changes(
     cases: Sequence[Case],
     compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
 ) -> Sequence[Case]:
-    """Return *cases* with the neighbours that continue in the direction of the best change."""
-    for _ in range(MOST_FURTHER):
+    """Return *cases* with pairs of changes, and with changes that go on in the best direction."""
+    for proposed in (pairs, *[onward] * MOST_FURTHER):
         further = [
             (place, change, other)
             for place, (one, case) in enumerate(zip(asked, cases, strict=True))
-            for change in onward(case.record, case.neighbours)
+            for change in proposed(case.record, case.neighbours)
             if (other := changed(one, change)) is not None
         ]
         if not further:
-            break
+            continue
         shapes: list[list[Neighbour]] = [[] for _ in cases]
         runs = compiled([other for *_, other in further])
         for (place, change, _), run in zip(further, runs, strict=True):

@@ -23,6 +23,7 @@ from occupancy_lab.explaining.neighbours import (
     changes,
     fewest_aligned,
     no_effect,
+    pairs,
     predicted_us,
     rank,
 )
@@ -154,6 +155,24 @@ def test_one_other_number_of_stages_is_tried_without_a_pipeline() -> None:
         counted, calculation=dataclasses.replace(record.calculation, resources=ahead)
     )
     assert [one for one in changes(loading) if "num_stages" in one] == stages
+
+
+def test_warps_and_stages_change_together() -> None:
+    """Each num_warps is paired with each num_stages, if neither alone is slower or useless."""
+    record = dataclasses.replace(tried(constant()).record, prediction=timed(9.0))
+
+    def of(us: float, reason: str = "", **changes: int) -> Neighbour:
+        return Neighbour(changes, dataclasses.replace(record, prediction=timed(us)), reason=reason)
+
+    fine = [of(8.9, num_warps=2), of(9.0, num_stages=1), of(8.0, num_stages=4)]
+    slow = [of(30.0, num_warps=8), of(30.0, num_stages=2)]
+    useless = [of(9.0, "num_stages has no effect.", num_stages=5)]
+    others = [of(8.0, num_warps=1, maxnreg=64), Neighbour({"num_warps": 16}, None, "timed out")]
+    assert [*pairs(record, [*fine, *slow, *useless, *others])] == [
+        {"num_warps": 2, "num_stages": 1},
+        {"num_warps": 2, "num_stages": 4},
+    ]
+    assert not [*pairs(dataclasses.replace(record, prediction=None), fine)]
 
 
 def test_a_launch_bound_by_latency_tries_more_stages() -> None:
