@@ -43,6 +43,7 @@ from occupancy_lab.explaining.neighbours import (
     with_chosen,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
+from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.variants import less_work_sentences, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, by_gpu
@@ -380,7 +381,7 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
     sections = [the_launch_in_short(cases), the_work(cases)]
     if of_matrix:
         sections += [what_fits(cases), what_was_compiled(cases)]
-    sections += [the_limits(calculations), the_next_step(calculations)]
+    sections += [the_limits(calculations), the_next_step(calculations, cap_outcomes(cases))]
     if of_matrix:
         sections += [the_tutorial(calculations), the_launch(cases)]
     if moved or of_matrix:

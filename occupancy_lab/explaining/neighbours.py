@@ -56,6 +56,7 @@ class Neighbour:
     status: str = ""
     reason: str = ""
     """A sentence on why the change has no effect on the binary; "" if it has an effect."""
+    why_failed: str = ""
 
     @property
     def words(self) -> str:
@@ -75,7 +76,7 @@ class Neighbour:
     def of(cls, record: Record, changes: Mapping[str, Any], run: Record | Failed) -> Neighbour:
         """Return the neighbour of *record* that compiled to *run* with *changes*."""
         if not isinstance(run, Record):
-            return cls(changes, None, run.failure.status)
+            return cls(changes, None, run.failure.status, why_failed=run.failure.reason)
         alone = len(changes) == 1 and GRID not in changes
         return cls(changes, run, reason=no_effect(record, run, *changes) if alone else "")
 

@@ -10,7 +10,7 @@ from occupancy_lab.explaining.advice import first_advice, what_finds_it, what_to
 from occupancy_lab.explaining.compiled import register_sentences
 from occupancy_lab.explaining.duration import NO_GRID, time_sentence
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
-from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
+from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, program_more
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
@@ -19,9 +19,10 @@ from occupancy_lab.text.document import Document, Section, Table, literal, side_
 from occupancy_lab.text.words import listed, multiprocessor_words, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.explaining.limits import Outcomes
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed
     from occupancy_lab.values import Limit
@@ -168,8 +169,7 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
     """Return the short explanation of a launch; *failures* are the GPUs without a record of it."""
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
     calculations = [case.calculation for case in cases]
-    outcomes = {case.record.gpu.key: cap_outcomes(case) for case in cases}
-    limits = limits_with_bars(calculations, outcomes)
+    limits = limits_with_bars(calculations, cap_outcomes(cases))
     more = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
     sections = (the_launch_in_short(cases), limits, what_to_try(cases, more))
     return launch_page(cases, failures, held, sections)
@@ -239,7 +239,7 @@ def _pool(resource: str, calculation: Calculation) -> str:
 
 def limits_with_bars(
     calculations: Sequence[Calculation],
-    outcomes: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    outcomes: Outcomes = MappingProxyType({}),
 ) -> Section:
     """Return the programs that each limit allows, with bars.
 
@@ -259,7 +259,7 @@ def limits_with_bars(
     return Section(
         title,
         (table,),
-        said_of_each(calculations, lambda one: step_sentences(one, outcomes.get(one.gpu.key, {}))),
+        said_of_each(calculations, lambda one: program_more(one, outcomes)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -30,6 +31,9 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
+
+_LEAST_REGISTERS = re.compile(r"register target of (\d+) or higher")
+"""What ptxas says of a cap on registers that is too low."""
 
 
 def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
@@ -127,20 +131,35 @@ def why_faster(own: Prediction, other: Prediction) -> str:
     return f", with {times} for {part_words(name)}"
 
 
-def cap_outcomes(case: Case) -> dict[str, str]:
-    """Return what the launch compiles to with each cap on registers that was tried, by option."""
+def cap_outcomes(cases: Sequence[Case]) -> dict[str, dict[str, str]]:
+    """Return what launches compile to with each cap on registers that was tried.
+
+    For each GPU the words are by option, as in maxnreg=64.
+    """
+    return {case.record.gpu.key: _cap_outcomes(case) for case in cases}
+
+
+def _cap_outcomes(case: Case) -> dict[str, str]:
     found = {}
     for one in case.neighbours:
         ((name, value), *others) = one.changes.items()
         if others or name not in CAPS or value is None:
             continue
         if one.record is None:
-            found[f"{name}={value}"] = one.status
+            found[f"{name}={value}"] = _why_not_capped(one)
         elif spilled := one.record.resources.local_bytes:
             found[f"{name}={value}"] = f"{spilled} B in local memory"
         else:
             found[f"{name}={value}"] = "it spills nothing"
     return found
+
+
+def _why_not_capped(one: Neighbour) -> str:
+    """Say why a cap on registers does not compile: the first line of what the compiler says."""
+    if least := _LEAST_REGISTERS.search(one.why_failed):
+        return f"the compiler needs at least {least[1]}"
+    first, *_ = one.why_failed.splitlines() or [""]
+    return f"{one.status}: {literal(first)}" if first else one.status
 
 
 def _time_of(words: str, case: Case) -> str:

@@ -350,8 +350,8 @@ _UNTOLD = ("target", "status", "reason", "triton_version", "num_ctas")
 
 ALIKE = "="
 """The mark of a predicted time that is not noticeably longer than the shortest."""
-LIMITS = "predicted_low_us and predicted_high_us, which exports have"
-"""The words for the ends of the range, which a screen does not show."""
+WITHIN = "between predicted_low_us and predicted_high_us, which exports have"
+"""The words for the range, which a screen does not show."""
 UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
 """How to get the columns that a table without measurements lacks."""
 
@@ -521,7 +521,7 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
     for key, rows in fine[fine["predicted_us"].notna()].groupby("gpu", sort=False):
         gpu = gpus.get(str(key)) or find_gpu(str(key))
         basis, calibrated = str(rows["basis"].iloc[0]), gpu.key in MEASURED
-        yield range_sentence(gpu, basis, calibrated=calibrated, limits=LIMITS)
+        yield range_sentence(gpu, basis, calibrated=calibrated, within=WITHIN)
     yield from _stages_without_loop(fine)
     if "us" not in fine:
         return

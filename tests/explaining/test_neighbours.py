@@ -14,6 +14,7 @@ from stand_ins import dry
 from occupancy_lab.arguments import Descriptor, Pointer, tensor
 from occupancy_lab.asked import Asked
 from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.explanation import write_full
 from occupancy_lab.explaining.grids import same_work
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
@@ -93,6 +94,34 @@ def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
         assert cap == 128
     else:
         assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
+
+
+def test_pages_say_what_a_cap_compiles_to() -> None:
+    """Both pages say alike what the cap does that lets one more program in, or why it fails."""
+
+    def failing(reason: str) -> Outcome:
+        return lambda keywords, target: (
+            reason if "maxnreg" in keywords else constant(n_regs=168)(keywords, target)
+        )
+
+    low = "Insufficient registers (128). Try to compile with register target of 130 or higher."
+    for outcome, said in (
+        (constant(n_regs=168), "it spills nothing"),
+        (failing(low), "the compiler needs at least 130"),
+        (failing("no luck\nat all"), "compile failed: no luck"),
+    ):
+        for write in (write_short, write_full):
+            page = write((tried(outcome),)).to_markdown()
+            assert f"at most 128 registers per thread (`maxnreg=128`: {said})" in page
+
+
+def test_a_full_multiprocessor_needs_no_further_program() -> None:
+    """If all warps are resident, no sentence says why no further program fits."""
+    for warps, said in ((16, False), (32, True)):  # an SM of sm_86 holds 48 warps
+        case = tried(constant(n_regs=16), "sm_86", num_warps=warps)
+        assert (case.record.occupancy.occupancy < 1) is said
+        for write in (write_short, write_full):
+            assert ("cannot fit" in write((case,)).to_markdown()) is said
 
 
 def test_a_cap_that_was_not_reached() -> None:
