@@ -32,7 +32,7 @@ from occupancy_lab.explaining.facts import compared_facts, setting, setting_word
 from occupancy_lab.explaining.grids import whole_work
 from occupancy_lab.explaining.launch import plan_sentence
 from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
-from occupancy_lab.explaining.neighbours import changed, have_times, with_chosen
+from occupancy_lab.explaining.neighbours import changed, with_chosen
 from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
@@ -382,15 +382,13 @@ def _fastest(entries: Sequence[Entry]) -> str:
     """Return the sentence on *entries*; "" if there is none."""
     records, is_one_gpu = [entry.record for entry in entries], len(by_gpu(entries)) == 1
     other_work = _differ_in_work(entries)
-    if (other_work and not is_one_gpu) or (is_one_gpu and not have_times(records)):
-        return ""
     whole = whole_work(records) if is_one_gpu else records
     timed = [
         (entry, entry.record.prediction)
         for entry in entries
         if entry.record in whole and entry.record.prediction is not None
     ]
-    if len(timed) < LEAST:
+    if len(timed) < LEAST or (other_work and not is_one_gpu):
         return ""
     if len({prediction_words(one) for _, one in timed}) == 1:
         names = listed([f"**{entry.name}**" for entry, _ in timed])

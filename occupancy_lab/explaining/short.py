@@ -78,8 +78,9 @@ WORDS = {
         "the part of shared memory into which num_stages loads data for later passes of the loop."
     ),
     "loads, stores of a thread": (
-        "the most bytes that one instruction moves per thread: up to 16 B, from sm_100 on up to 32."
-        " Narrower loads and stores take more instructions for the same bytes."
+        "the bytes that one instruction moves per thread: up to 16 B, from sm_100 on up to 32."
+        " Narrower loads and stores take more instructions for the same bytes. If widths differ, it"
+        " is the width by which most bytes are moved; atomic operations are among the stores."
     ),
     "sector": (
         "the 32 bytes that memory moves at a time; rows that share a sector waste some bandwidth."
