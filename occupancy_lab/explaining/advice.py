@@ -343,7 +343,7 @@ def first_advice(case: Case) -> Iterator[str]:
         said = ["" if action is None else action.sentence, own]
         said += [one.sentence for one in advice(case)]
     else:
-        own = "" if is_recorded_best(case) else f"{own}{_command_of_best(case)}"
+        own = f"{own}{_command_of_best(case)}" if own and not is_recorded_best(case) else ""
         own = f"{own[:-1]}: {hint}" if (hint := _tune_hint(case)) else own
         said = [*rival_sentences(case.recorded.faster), by_recorded(case), own]
     yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_finds_it, what_to_try
 from occupancy_lab.explaining.compiled import register_sentences
-from occupancy_lab.explaining.duration import NO_GRID, time_sentence
+from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, program_more
 from occupancy_lab.explaining.tried import cap_outcomes
@@ -186,6 +186,7 @@ def launch_page(
     return Document(
         f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}",
         (
+            *said_of_each(cases, lambda case: filter(None, [without_time(case.record)])),
             *(sentence for case in cases for sentence in first_advice(case)),
             *(f"{words}{idle_words(case)}" for case, words in zip(cases, held, strict=True)),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
@@ -201,12 +202,6 @@ def the_launch_in_short(cases: Sequence[Case]) -> Section:
 
 
 def _sentences(case: Case) -> Iterator[str]:
-    lacks_grid = case.record.plan is None
-    if lacks_grid:
-        yield (
-            "It is not known how many programs are launched, what they do and how long that takes:"
-            f" {NO_GRID}."
-        )
     found = case.calculation.clusters
     if found is not None:
         whole = "; ".join(found.steps) or found.source
@@ -216,7 +211,7 @@ def _sentences(case: Case) -> Iterator[str]:
     yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction
-    if not lacks_grid and (prediction is None or not prediction.calibrated):
+    if prediction is not None and not prediction.calibrated:
         yield time_sentence(case.record)
 
 

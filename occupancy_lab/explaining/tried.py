@@ -36,6 +36,9 @@ _LEAST_REGISTERS = re.compile(r"register target of (\d+) or higher")
 """What ptxas says of a cap on registers that is too low."""
 
 
+_WITHOUT_TIMES = "Without times only occupancy and local memory are compared"
+
+
 def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
     """Return one table of predicted times if all cases have one, else tables of their numbers."""
     having = [case for case in cases if case.neighbours]
@@ -205,9 +208,12 @@ def of_neighbours(case: Case) -> Iterator[str]:
     warps = f"{case.architecture.warp_word}s"
     shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
     if any(resident > rank(case.record)[1] for _, resident in shown):
-        yield f"None of these spills less, and those that keep more {warps} resident spill more."
+        yield (
+            f"{_WITHOUT_TIMES}: none of these spills less, and those that keep more {warps}"
+            " resident spill more."
+        )
     elif shown:
-        yield f"None of these keeps more {warps} resident or spills less."
+        yield f"{_WITHOUT_TIMES}: none of these keeps more {warps} resident or spills less."
 
 
 def _left_out(case: Case, own: Prediction) -> Iterator[str]:
@@ -225,14 +231,14 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     if hidden:
         yield (
             f"{listed([words for words, number in kinds.items() if number])}"
-            f" {'was' if len(hidden) == 1 else 'were'} also compiled;"
-            f" {'it is not' if len(hidden) == 1 else 'none is'} predicted to be faster by"
+            f" {'was' if len(hidden) == 1 else 'were'} compiled too and"
+            f" {'is' if len(hidden) == 1 else 'are'} not in the table:"
+            f" {'it is not' if len(hidden) == 1 else 'none of them is'} predicted to be faster by"
             f" {own.noticeable:.0%} or more{_fastest(hidden, case.record)}."
         )
     yield from without_blocks(case)
-    if best_of(case.record, case.neighbours) is None:
-        yield from further_away(case)
-    elif many := _many_programs(case.record):
+    yield from further_away(case)
+    if best_of(case.record, case.neighbours) and (many := _many_programs(case.record)):
         yield many
 
 
@@ -249,7 +255,9 @@ def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
     faster = least / own - 1
     if not faster < 0 or microseconds(least) == microseconds(own):
         return ""
-    return f"; the fastest, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
+    of = " of them" if len(hidden) > 1 else ""
+    words = f"{literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
+    return f"; the fastest{of}, {words}"
 
 
 def _many_programs(record: Record) -> str:
@@ -336,7 +344,7 @@ def _better(case: Case, record: Record) -> str:
         loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
     have = "has" if len(alike) == 1 else "have"
     return (
-        f"{listed(alike)} {have} {listed(gains)}{loss}; only a measurement tells whether that is"
-        f" faster: more resident {case.architecture.warp_word}s help a kernel that waits for loads,"
-        " not one that keeps memory or the tensor cores busy."
+        f"{_WITHOUT_TIMES}: {listed(alike)} {have} {listed(gains)}{loss}; only a measurement"
+        f" tells whether that is faster: more resident {case.architecture.warp_word}s help a kernel"
+        " that waits for loads, not one that keeps memory or the tensor cores busy."
     )

@@ -514,14 +514,14 @@ def test_the_advice_is_what_the_table_shows(
     if best is None:
         assert all(other <= own for other in shown.values())
         more = any(resident > own[1] for _, resident in shown.values())
-        assert ("None of these keeps more" in page) == (bool(shown) and not more)
+        assert (": none of these keeps more" in page) == (bool(shown) and not more)
         assert ("resident spill more." in page) == more
         return
     spills, resident = shown[best.words]
     assert (spills, resident) == max(shown.values()) > own
     alike = [words for words, one in shown.items() if one == max(shown.values())]
     have = "has" if len(alike) == 1 else "have"
-    assert f"- {listed(alike)} {have} " in page
+    assert f": {listed(alike)} {have} " in page
     assert ("B in local memory instead of" in page) == (spills > own[0])
     assert ("at an occupancy of" in page) == (resident < own[1])
 
