@@ -17,6 +17,7 @@ from occupancy_lab.explaining.advice import PADDED, wanted_besides, what_to_try,
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.facts import setting_words
 from occupancy_lab.explaining.grids import (
     GRID,
     doing_less,
@@ -44,7 +45,7 @@ from occupancy_lab.explaining.neighbours import (
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
 from occupancy_lab.explaining.tried import cap_outcomes
-from occupancy_lab.explaining.variants import less_work_sentences, write_variants
+from occupancy_lab.explaining.variants import less_work_sentences, varying, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, by_gpu
 from occupancy_lab.table.columns import RESULTS, SWEEP_COLUMNS
@@ -167,7 +168,15 @@ class Explanation(Answer):
 
         function = self.asked[0].function if self.asked else None
         first = tuple(map(first_of, by_gpu(self.records)))
-        return SourceView(first, self.runs[0].kernel, function)
+        chosen = () if self.is_one_launch else tuple(map(self._shown_words, first))
+        return SourceView(first, self.runs[0].kernel, function, chosen=chosen)
+
+    def _shown_words(self, record: Record) -> str:
+        """Say which of several configurations on a GPU is shown."""
+        of_gpu = [run.settings for run in self.runs if run.gpu == record.gpu]
+        words = setting_words(record.settings, varying(of_gpu))
+        fastest = "" if record.prediction is None else ", which is predicted to be the fastest"
+        return f"**{record.title}**: of {len(of_gpu)} configurations, {words} is shown{fastest}."
 
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
