@@ -32,7 +32,7 @@ from occupancy_lab.explaining.facts import compared_facts, setting, setting_word
 from occupancy_lab.explaining.grids import whole_work
 from occupancy_lab.explaining.launch import plan_sentence
 from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
-from occupancy_lab.explaining.neighbours import changed, have_times, with_chosen
+from occupancy_lab.explaining.neighbours import changed, with_chosen
 from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
@@ -359,33 +359,44 @@ def _differ_in_work(entries: Sequence[Entry]) -> bool:
 def fastest_sentences(entries: Sequence[Entry]) -> Iterator[str]:
     """Say which of *entries* is the fastest, for each GPU if any has several.
 
-    There is no sentence for entries that do different work or have no predicted times.
+    Entries that do different work are not ranked: the sentence has their times. There is no
+    sentence for entries without predicted times.
     """
     groups = by_gpu(entries)
-    alone = all(len(group) == 1 for group in groups)
-    for group in [list(entries)] if alone else groups:
-        if sentence := _fastest(group, len(entries)):
+    if len(groups) == 1 or all(len(group) == 1 for group in groups):
+        if sentence := _fastest(entries):
             yield sentence
+        return
+    for group in groups:
+        if sentence := _fastest([_without_gpu(entry, entries) for entry in group]):
+            yield f"On {group[0].names['gpu']}, {sentence[0].lower()}{sentence[1:]}"
 
 
-def _fastest(entries: Sequence[Entry], number: int) -> str:
-    """Return the sentence on *entries*, which are some or all of *number*; "" if there is none."""
+def _without_gpu(entry: Entry, entries: Sequence[Entry]) -> Entry:
+    """Return *entry* with a name that does not have the GPU."""
+    names = (entry.names[name] for name in differing_dimensions((*entries,)) if name != "gpu")
+    return dataclasses.replace(entry, name=", ".join(names))
+
+
+def _fastest(entries: Sequence[Entry]) -> str:
+    """Return the sentence on *entries*; "" if there is none."""
     records, is_one_gpu = [entry.record for entry in entries], len(by_gpu(entries)) == 1
-    if _differ_in_work(entries) or (is_one_gpu and not have_times(records)):
-        return ""
+    other_work = _differ_in_work(entries)
     whole = whole_work(records) if is_one_gpu else records
     timed = [
         (entry, entry.record.prediction)
         for entry in entries
         if entry.record in whole and entry.record.prediction is not None
     ]
-    if len(timed) < LEAST:
+    if len(timed) < LEAST or (other_work and not is_one_gpu):
         return ""
     if len({prediction_words(one) for _, one in timed}) == 1:
         names = listed([f"**{entry.name}**" for entry, _ in timed])
-        who = "All" if len(timed) == number else names
+        who = "All" if len(timed) == len(entries) else names
         return f"{who} are predicted to take {prediction_words(timed[0][1])}."
     timed.sort(key=lambda pair: pair[1].us)
+    if other_work:
+        return _times_of_other_work(timed)
     if not is_one_gpu:
         return _fastest_gpu(timed)
     (first, own), *others = timed
@@ -395,17 +406,30 @@ def _fastest(entries: Sequence[Entry], number: int) -> str:
         if pair[1].us / own.us - 1 >= max(own.noticeable, pair[1].noticeable)
     ]
     close = [pair for pair in others if pair not in slower]
-    near = ", ".join(f"**{entry.name}** ({microseconds(one.us)})" for entry, one in close)
-    near += f" {'takes' if len(close) == 1 else 'take'} about as long"
+    near = ""
+    if close:
+        names = listed([f"**{entry.name}** ({microseconds(one.us)})" for entry, one in close])
+        within = max(max(own.noticeable, one.noticeable) for _, one in close)
+        near = f"{names} {'is' if len(close) == 1 else 'are'} within {within:.0%} of {first.name}"
     if slower:
         against = _against((first, own), slower[0])
         return (
             f"**{first.name}** is predicted to be the fastest: {against}"
-            f"{f'; {near}' if close else ''}."
+            f"{f'; {near}' if near else ''}."
         )
     return (
         f"**{first.name}** is predicted to take {prediction_words(own)}, and {near}: predictions"
         " do not tell which is the fastest."
+    )
+
+
+def _times_of_other_work(timed: Sequence[tuple[Entry, Prediction]]) -> str:
+    """Return the sentence on entries of one GPU that do different work, sorted by time."""
+    first, second, *others = timed
+    more = "".join(f"; **{entry.name}** takes {microseconds(one.us)}" for entry, one in others)
+    return (
+        f"**{first[0].name}** is predicted to take {_against(first, second)}{more}. They do"
+        " different work."
     )
 
 

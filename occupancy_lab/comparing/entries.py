@@ -131,7 +131,8 @@ class Slice:
             if text is not None:
                 place = f"{PREPOSITIONS[self.dimension]} {listed(places)}"
                 parts.append(text.replace(PLACE, place) if PLACE in text else f"{text} {place}")
-        return ", and ".join(parts)
+        *before, last = parts
+        return f"{', '.join(before)}, and {last}" if before else last
 
 
 def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
@@ -248,8 +249,19 @@ def hardware(part: Slice) -> Iterator[str]:
     for resource in _limiters(part):
         if resource in POOLS:
             yield from _clause("", part.said(POOLS[resource]))
-    yield from _clause("there are", part.said(_multiprocessors))
+    yield from _sizes(part)
     yield from _clause("the vendor's peak bandwidth is", part.said(_peak))
+
+
+def _sizes(part: Slice) -> Iterator[str]:
+    """Say how many multiprocessors each GPU has: "H100 SXM has 132 SMs, MI300X 304 CUs."."""
+    names: dict[str, list[str]] = {}
+    for entry in part.entries:
+        names.setdefault(_multiprocessors(entry), []).append(entry.names["gpu"])
+    (words, gpus), *others = names.items()
+    if others:
+        more = "".join(f", {listed(their)} {number}" for number, their in others)
+        yield f"{listed(gpus)} {'has' if len(gpus) == 1 else 'have'} {words}{more}."
 
 
 def between_gpus(part: Slice) -> Iterator[str]:
@@ -401,8 +413,8 @@ def _cliffs(high: Entry, low: Entry) -> Iterator[str]:
         if resource in low.record.occupancy.limiters and cliff is not None:
             unit = unit_words(high.calculation, resource)
             yield (
-                f"Up to {cliff - 1} {unit} hold {count(programs, 'program')}; {step.now} are"
-                f" {step.now - cliff + 1} too many"
+                f"{count(programs, 'program')} {'fits' if programs == 1 else 'fit'} with up to"
+                f" {cliff - 1} {unit}; {step.now} is {step.now - cliff + 1} too many"
             )
 
 

@@ -241,14 +241,12 @@ def _keep_launch(case: Case, fastest: Alternative) -> str:
 
 def _launch_other(case: Case, best: Alternative, found: Change) -> str:
     times = f"{microseconds(found.us)} {found.basis} against {microseconds(found.own_us)}"
-    recorded = ""
+    times = f"{times} ({change(found.share)})"
+    fastest = f"the fastest of {case.alternatives.recorded} launches recorded for this matrix"
+    said = f"{times}, {fastest}"
     if found.basis == "predicted":
-        recorded = f"; {microseconds(best.recorded_us)} was recorded"
-    return (
-        f"Launch {_launch_words(case, best)} instead: {times} ({change(found.share)}){recorded},"
-        f" the fastest of {case.alternatives.recorded} launches recorded for this matrix."
-        f" {_explain_alternative(case, best)}"
-    )
+        said = f"{microseconds(best.recorded_us)} was recorded, {fastest}; {times}"
+    return f"Launch {_launch_words(case, best)} instead: {said}. {_explain_alternative(case, best)}"
 
 
 def _launch_words(case: Case, one: Alternative) -> str:
@@ -345,7 +343,7 @@ def first_advice(case: Case) -> Iterator[str]:
         said = ["" if action is None else action.sentence, own]
         said += [one.sentence for one in advice(case)]
     else:
-        own = "" if is_recorded_best(case) else f"{own}{_command_of_best(case)}"
+        own = f"{own}{_command_of_best(case)}" if own and not is_recorded_best(case) else ""
         own = f"{own[:-1]}: {hint}" if (hint := _tune_hint(case)) else own
         said = [*rival_sentences(case.recorded.faster), by_recorded(case), own]
     yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)

@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.grids import GRID
-from occupancy_lab.explaining.neighbours import MOST_ELEMENTS, blocks_of
+from occupancy_lab.explaining.neighbours import (
+    MOST_ELEMENTS,
+    Neighbour,
+    best_of,
+    blocks_of,
+    setting_of,
+)
 from occupancy_lab.inputs import DEFAULT_ROWS, option_name
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.notation import whole_numbers, written
@@ -70,10 +76,12 @@ def tune_command(case: Case) -> str:
 def further_away(case: Case) -> Iterator[str]:
     """Name the command that ranks blocks further away than the neighbours of a launch.
 
+    If one of these is faster, the command starts from that one.
     There is none for a launch that spills, because larger blocks spill more; for blocks that an
     autotuner sets; and for work that depends on values in a program's tensors, which no command
     line has.
     """
+    case = _from_best(case)
     record = case.record
     if record.resources.local_bytes or case.is_tuned or (not case.typed and record.launch.values):
         return
@@ -92,6 +100,37 @@ def further_away(case: Case) -> Iterator[str]:
             command = f"{tune_blocks(case, typed, sizes, grid)}`"
         yield f"`{command} ranks blocks further away."
         return
+
+
+def _from_best(case: Case) -> Case:
+    """Return the case of the best neighbour of *case*, or *case* itself if none is faster."""
+    record, best = case.record, best_of(case.record, case.neighbours)
+    if record.prediction is None or best is None or best.record is None:
+        return case
+
+    def from_best(one: Neighbour) -> Neighbour:
+        names = [*dict.fromkeys((*best.changes, *one.changes))]
+        there, here = (
+            {name: each.changes.get(name, setting_of(record, name)) for name in names}
+            for each in (one, best)
+        )
+        return Neighbour(
+            {name: there[name] for name in names if there[name] != here[name]}, one.record
+        )
+
+    others = [one for one in case.neighbours if one is not best]
+    typed = None if case.typed is None else _typed_with(case.typed, best.changes)
+    neighbours = tuple(map(from_best, (Neighbour({}, record), *others)))
+    return dataclasses.replace(case, record=best.record, typed=typed, neighbours=neighbours)
+
+
+def _typed_with(typed: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what was *typed* with other constexprs and knobs."""
+    names = [name for name in changes if name != GRID and name not in NAMES]
+    constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] not in names]
+    constexprs += [f"{name}={changes[name]}" for name in names]
+    knobs = {name: changes[name] for name in KNOBS if name in changes}
+    return {**typed, "constexprs": constexprs, **knobs}
 
 
 def _as_typed(record: Record) -> Mapping[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.facts import time_words
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.occupancy.calculator import limiter_words
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Measurement
     from occupancy_lab.work.counts import Counts
 
+OFFSETS = ("int32", "int64", "uint32", "uint64")
+"""The dtypes of tensors that may hold offsets or indices."""
 ALTERNATIVES = {
     "more programs, one step": "more_programs",
     "num_stages 1": "single_stage",
@@ -128,6 +131,16 @@ def time_sentence(record: Record) -> str:
     return f"{why}."
 
 
+def without_time(record: Record) -> str:
+    """Say why no time is predicted and what would give one; "" if there is a time."""
+    if record.plan is None:
+        return (
+            "It is not known how many programs are launched, what they do and how long that takes:"
+            f" {NO_GRID}."
+        )
+    return time_sentence(record) if record.prediction is None else ""
+
+
 def part_sentence(prediction: Prediction) -> str:
     """Name the two parts of a launch's time that would take longest by themselves."""
     first, *others = prediction.longest
@@ -152,13 +165,13 @@ def _not_counted(record: Record) -> str:
             return NO_GRID
         return record.why_not_counted or "what it does is not counted"
     if any(loop.trips.high is None for loop in record.counts.loops):
-        return _steered(record.counts, "loop", "how often its loops run")
+        return _steered(record, record.counts, "loop", "how often its loops run")
     if is_open(record.counts, record.executed, record.memory):
-        return _steered(record.counts, "", "how much it does")
+        return _steered(record, record.counts, "", "how much it does")
     return ""
 
 
-def _steered(counts: Counts, kind: str, words: str) -> str:
+def _steered(record: Record, counts: Counts, kind: str, words: str) -> str:
     """Say that *words* is not known, and which `--assume` would give the value it depends on.
 
     Only unknown values are considered that steer a *kind*, as a loop; "" stands for any.
@@ -170,10 +183,11 @@ def _steered(counts: Counts, kind: str, words: str) -> str:
     if tensor is None:
         how = f": `--assume {argument}=VALUE` gives the value it depends on" if argument else ""
         return f"{found}{how}"
-    return (
-        f"{found}: `--assume {tensor}=VALUE` gives the value of each element, and `--assume"
-        f" {tensor}=64*i` gives offsets that are 64 apart"
-    )
+    words = f"{found}: `--assume {tensor}=VALUE` gives the value of each element"
+    pointer = record.arguments.get(tensor)
+    if not isinstance(pointer, Pointer) or pointer.dtype not in OFFSETS:
+        return words
+    return f"{words}, and `--assume {tensor}=64*i` gives offsets that are 64 apart"
 
 
 def _unknown(record: Record) -> str:

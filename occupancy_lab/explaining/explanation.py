@@ -17,8 +17,10 @@ from occupancy_lab.explaining.advice import PADDED, wanted_besides, what_to_try,
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.facts import setting_words
 from occupancy_lab.explaining.grids import (
     GRID,
+    doing_less,
     grid_changes,
     has_idle_programs,
     same_input,
@@ -38,10 +40,12 @@ from occupancy_lab.explaining.neighbours import (
     first_of,
     have_times,
     onward,
+    pairs,
     with_chosen,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
-from occupancy_lab.explaining.variants import less_work_sentences, write_variants
+from occupancy_lab.explaining.tried import cap_outcomes
+from occupancy_lab.explaining.variants import less_work_sentences, varying, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, by_gpu
 from occupancy_lab.table.columns import RESULTS, SWEEP_COLUMNS
@@ -164,7 +168,15 @@ class Explanation(Answer):
 
         function = self.asked[0].function if self.asked else None
         first = tuple(map(first_of, by_gpu(self.records)))
-        return SourceView(first, self.runs[0].kernel, function)
+        chosen = () if self.is_one_launch else tuple(map(self._shown_words, first))
+        return SourceView(first, self.runs[0].kernel, function, chosen=chosen)
+
+    def _shown_words(self, record: Record) -> str:
+        """Say which of several configurations on a GPU is shown."""
+        of_gpu = [run.settings for run in self.runs if run.gpu == record.gpu]
+        words = setting_words(record.settings, varying(of_gpu))
+        fastest = "" if record.prediction is None else ", which is predicted to be the fastest"
+        return f"**{record.title}**: of {len(of_gpu)} configurations, {words} is shown{fastest}."
 
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
@@ -180,6 +192,8 @@ class Explanation(Answer):
         import pandas as pd
 
         table = pd.DataFrame([run.row() for run in self.runs])
+        less = {id(runs[place]) for runs in by_gpu(self.runs) for place in doing_less(runs)}
+        table["whole_work"] = [id(run) not in less for run in self.runs]
         if not self.records:
             columns = (name for name in SWEEP_COLUMNS if name in RESULTS)
             table = table.reindex(columns=[*dict.fromkeys([*table, *columns])])
@@ -291,16 +305,16 @@ def _with_further_changes(
     cases: Sequence[Case],
     compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
 ) -> Sequence[Case]:
-    """Return *cases* with the neighbours that continue in the direction of the best change."""
-    for _ in range(MOST_FURTHER):
+    """Return *cases* with pairs of changes, and with changes that go on in the best direction."""
+    for proposed in (pairs, *[onward] * MOST_FURTHER):
         further = [
             (place, change, other)
             for place, (one, case) in enumerate(zip(asked, cases, strict=True))
-            for change in onward(case.record, case.neighbours)
+            for change in proposed(case.record, case.neighbours)
             if (other := changed(one, change)) is not None
         ]
         if not further:
-            break
+            continue
         shapes: list[list[Neighbour]] = [[] for _ in cases]
         runs = compiled([other for *_, other in further])
         for (place, change, _), run in zip(further, runs, strict=True):
@@ -376,7 +390,7 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
     sections = [the_launch_in_short(cases), the_work(cases)]
     if of_matrix:
         sections += [what_fits(cases), what_was_compiled(cases)]
-    sections += [the_limits(calculations), the_next_step(calculations)]
+    sections += [the_limits(calculations), the_next_step(calculations, cap_outcomes(cases))]
     if of_matrix:
         sections += [the_tutorial(calculations), the_launch(cases)]
     if moved or of_matrix:

@@ -22,6 +22,7 @@ from occupancy_lab.text.words import (
     prediction_words,
     resource_word,
 )
+from occupancy_lab.work.counts import SECTOR
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed, Record
     from occupancy_lab.values import Measurement
+    from occupancy_lab.work.counts import Executed
 
 
 def setting(settings: dict[str, Any], name: str) -> str:
@@ -216,21 +218,45 @@ def _shared(case: Case) -> str:
 
 
 def _accesses(case: Case) -> str:
-    resources = case.record.resources
-    widest = (resources.load_bytes, resources.store_bytes)
-    if resources.instructions is None and None in widest:
+    resources, counts, executed = case.record.resources, case.record.counts, case.record.executed
+    widths, how = (resources.load_bytes, resources.store_bytes), " at most"
+    if resources.instructions is None and None in widths:
         return "-"
-    counts = case.record.counts
     done = () if counts is None else counts.accesses
     copied = [one for one in done if one.operation.startswith("descriptor")]
     copies = any(one.reads for one in copied), any(one.writes for one in copied)
+    if executed is not None:
+        each = [
+            {} if copy and width is None else _bytes_by_width(executed, operations)
+            for operations, width, copy in zip((LOADING, STORING), widths, copies, strict=True)
+        ]
+        loads, stores = (max(one, key=lambda width: one[width], default=None) for one in each)
+        widths = loads, stores
+        how = " for most bytes" if max(map(len, each)) > 1 else ""
     words = [
         f"{width} B" if width is not None else "by TMA" if copy else "none"
-        for width, copy in zip(widest, copies, strict=True)
+        for width, copy in zip(widths, copies, strict=True)
     ]
-    if widest == (None, None):
+    if widths == (None, None):
         return "both by TMA" if all(copies) else f"{', '.join(words)} by a thread"
-    return f"{', '.join(words)} a thread at most"
+    return f"{', '.join(words)} a thread{how}"
+
+
+LOADING, STORING = ("load", "copy"), ("store", "atomic")
+"""The operations on global memory in each of the two numbers of a row."""
+
+
+def _bytes_by_width(executed: Executed, operations: Sequence[str]) -> dict[int, float]:
+    """Return the bytes that threads move by *operations*, by how many a thread moves at once.
+
+    What several threads of a warp load from the same address counts once.
+    """
+    found: dict[int, float] = {}
+    for one in executed.accesses:
+        if one.operation in operations:
+            moved = min(one.threads.typical * one.thread_bytes, one.sectors.typical * SECTOR)
+            found[one.thread_bytes] = found.get(one.thread_bytes, 0.0) + moved
+    return found
 
 
 def _tensor_cores(case: Case) -> str:

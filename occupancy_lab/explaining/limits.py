@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Limit, NextStep, TutorialOccupancy
 
+    Outcomes = Mapping[str, Mapping[str, str]]
+
 LACKING: Mapping[str, str] = {"programs": "slot", "barriers": "named barrier"}
 """What a multiprocessor lacks for one more program, for the limits (besides warps) that use of
 fewer registers or less shared memory does not raise."""
@@ -205,6 +207,15 @@ def step_sentences(
         yield per_cta(sentence, calculation.resources.num_ctas)
 
 
+def program_more(calculation: Calculation, outcomes: Outcomes) -> Iterator[str]:
+    """Say what lets one more program in, unless all warps are resident already.
+
+    *outcomes* has for each GPU what `step_sentences` takes.
+    """
+    if calculation.occupancy.occupancy < 1:
+        yield from step_sentences(calculation, outcomes.get(calculation.gpu.key, {}))
+
+
 def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> Iterator[str]:
     fits, architecture = calculation.occupancy, calculation.architecture
     more = fits.programs_per_multiprocessor + 1
@@ -240,12 +251,17 @@ def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> It
         yield SENTENCES["no amount"].format(**words)
 
 
-def the_next_step(calculations: Sequence[Calculation]) -> Section:
-    """Explain how many fewer registers or bytes gain a program, and how many more lose one."""
+def the_next_step(
+    calculations: Sequence[Calculation], outcomes: Outcomes = MappingProxyType({})
+) -> Section:
+    """Explain how many fewer registers or bytes gain a program, and how many more lose one.
+
+    *outcomes* has for each GPU what `step_sentences` takes.
+    """
     return Section(
         "The next step",
         tuple(_steps_table(calculation) for calculation in calculations),
-        said_of_each(calculations, step_sentences),
+        said_of_each(calculations, lambda one: program_more(one, outcomes)),
     )
 
 
@@ -374,11 +390,11 @@ TERM_WORDS: Mapping[str, str] = {
 """Why each term of `occupancy.terms` matters, with the architecture's own numbers."""
 VERDICTS: Mapping[str, str] = {
     "fails": (
-        "the formula divides by `metadata.shared`, which is 0 for this kernel, whose {warp}s"
-        " exchange nothing and copy nothing ahead, and raises ZeroDivisionError"
+        "the Triton tutorial's formula divides by `metadata.shared`, which is 0 for this kernel,"
+        " whose {warp}s exchange nothing and copy nothing ahead, and raises ZeroDivisionError"
     ),
-    "right": "the formula is right for this kernel: {says} per {mp}",
-    "wrong": "the formula says {says} per {mp} where {truth} fit: {reasons}",
+    "right": "the Triton tutorial's formula gives the right number here: {says} per {mp}",
+    "wrong": "the Triton tutorial's formula gives {says} per {mp} where {truth} fit: {reasons}",
 }
 """The sentences about the tutorial's formula; the page of `explore` uses them too."""
 

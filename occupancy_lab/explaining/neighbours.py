@@ -56,6 +56,7 @@ class Neighbour:
     status: str = ""
     reason: str = ""
     """A sentence on why the change has no effect on the binary; "" if it has an effect."""
+    why_failed: str = ""
 
     @property
     def words(self) -> str:
@@ -75,7 +76,7 @@ class Neighbour:
     def of(cls, record: Record, changes: Mapping[str, Any], run: Record | Failed) -> Neighbour:
         """Return the neighbour of *record* that compiled to *run* with *changes*."""
         if not isinstance(run, Record):
-            return cls(changes, None, run.failure.status)
+            return cls(changes, None, run.failure.status, why_failed=run.failure.reason)
         alone = len(changes) == 1 and GRID not in changes
         return cls(changes, run, reason=no_effect(record, run, *changes) if alone else "")
 
@@ -306,15 +307,35 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
                 yield {name: int(block * times), "num_warps": warps}
 
 
+def pairs(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str, Any]]:
+    """Return each num_warps of a launch's *neighbours* together with each num_stages of theirs.
+
+    Values that alone make the launch noticeably slower, that fail or that have no effect on the
+    binary are left out.
+    """
+    own = record.prediction
+    if own is None:
+        return
+    most = own.us * (1 + own.noticeable)
+    fine = [
+        one.changes
+        for one in neighbours
+        if one.record is not None and not one.reason and predicted_us(one.record) < most
+    ]
+    warps, stages = (
+        [one for one in fine if one.keys() == {name}] for name in ("num_warps", "num_stages")
+    )
+    yield from ({**one, **other} for one, other in itertools.product(warps, stages))
+
+
 def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str, Any]]:
     """Return changes that continue in the direction of the best of a launch's *neighbours*.
 
     A setting that the best one changes is changed further in the same direction, or num_warps is
-    halved or doubled. There are none if no neighbour is noticeably faster, and none for a kernel of
-    a matrix, because `tune` has all of its configurations.
+    halved or doubled. There are none if no neighbour is noticeably faster.
     """
     best = best_of(record, neighbours)
-    if best is None or best.record is None or best.record.prediction is None or record.matrix:
+    if best is None or best.record is None or best.record.prediction is None:
         return
     there = [one.changes for one in neighbours]
     sized = {*record.tiles, *splits_of(record)}  # these determine the grid

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_finds_it, what_to_try
 from occupancy_lab.explaining.compiled import register_sentences
-from occupancy_lab.explaining.duration import NO_GRID, time_sentence
+from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
-from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, step_sentences
+from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, program_more
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
@@ -19,9 +19,10 @@ from occupancy_lab.text.document import Document, Section, Table, literal, side_
 from occupancy_lab.text.words import listed, multiprocessor_words, said_of_each
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from occupancy_lab.explaining.case import Case
+    from occupancy_lab.explaining.limits import Outcomes
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed
     from occupancy_lab.values import Limit
@@ -77,8 +78,9 @@ WORDS = {
         "the part of shared memory into which num_stages loads data for later passes of the loop."
     ),
     "loads, stores of a thread": (
-        "the most bytes that one instruction moves per thread: up to 16 B, from sm_100 on up to 32."
-        " Narrower loads and stores take more instructions for the same bytes."
+        "the bytes that one instruction moves per thread: up to 16 B, from sm_100 on up to 32."
+        " Narrower loads and stores take more instructions for the same bytes. If widths differ, it"
+        " is the width by which most bytes are moved; atomic operations are among the stores."
     ),
     "sector": (
         "the 32 bytes that memory moves at a time; rows that share a sector waste some bandwidth."
@@ -168,8 +170,7 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
     """Return the short explanation of a launch; *failures* are the GPUs without a record of it."""
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
     calculations = [case.calculation for case in cases]
-    outcomes = {case.record.gpu.key: cap_outcomes(case) for case in cases}
-    limits = limits_with_bars(calculations, outcomes)
+    limits = limits_with_bars(calculations, cap_outcomes(cases))
     more = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
     sections = (the_launch_in_short(cases), limits, what_to_try(cases, more))
     return launch_page(cases, failures, held, sections)
@@ -185,6 +186,7 @@ def launch_page(
     return Document(
         f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}",
         (
+            *said_of_each(cases, lambda case: filter(None, [without_time(case.record)])),
             *(sentence for case in cases for sentence in first_advice(case)),
             *(f"{words}{idle_words(case)}" for case, words in zip(cases, held, strict=True)),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
@@ -200,12 +202,6 @@ def the_launch_in_short(cases: Sequence[Case]) -> Section:
 
 
 def _sentences(case: Case) -> Iterator[str]:
-    lacks_grid = case.record.plan is None
-    if lacks_grid:
-        yield (
-            "It is not known how many programs are launched, what they do and how long that takes:"
-            f" {NO_GRID}."
-        )
     found = case.calculation.clusters
     if found is not None:
         whole = "; ".join(found.steps) or found.source
@@ -215,7 +211,7 @@ def _sentences(case: Case) -> Iterator[str]:
     yield from register_sentences(case)
     yield from work_sentences(case.record)
     prediction = case.record.prediction
-    if not lacks_grid and (prediction is None or not prediction.calibrated):
+    if prediction is not None and not prediction.calibrated:
         yield time_sentence(case.record)
 
 
@@ -239,7 +235,7 @@ def _pool(resource: str, calculation: Calculation) -> str:
 
 def limits_with_bars(
     calculations: Sequence[Calculation],
-    outcomes: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+    outcomes: Outcomes = MappingProxyType({}),
 ) -> Section:
     """Return the programs that each limit allows, with bars.
 
@@ -259,7 +255,7 @@ def limits_with_bars(
     return Section(
         title,
         (table,),
-        said_of_each(calculations, lambda one: step_sentences(one, outcomes.get(one.gpu.key, {}))),
+        said_of_each(calculations, lambda one: program_more(one, outcomes)),
     )
 
 

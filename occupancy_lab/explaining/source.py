@@ -90,11 +90,14 @@ class SourceView(Answer):
     """The JITFunction; None if this process does not have it."""
     near: Path | None = None
     """A folder that may have the kernel's file if the file has moved since the compile."""
+    chosen: tuple[str, ...] = ()
+    """A sentence for each GPU on which of several configurations is shown."""
 
     def to_document(self) -> Document:
         """Return the costliest lines and the whole source, once for GPUs that agree."""
         title = f"{literal(self.name)}, on {listed([one.title for one in self.records])}"
-        answer = [
+        answer = [*self.chosen]
+        answer += [
             f"**{one.title}**: it is not known what the lines do:"
             f" {literal(one.why_not_counted or 'none of the compiled texts is at hand')}."
             if one.counts is None
@@ -116,6 +119,7 @@ class SourceView(Answer):
             gpus = f", {listed([one.title for one in group])}" if len(groups) > 1 else ""
             sentences = (
                 *_order_sentences(costly, group[0]),
+                *_column_sentences(costly, group[0]),
                 *_register_sentences(group[0]),
                 *_helper_sentences(costly),
             )
@@ -277,6 +281,20 @@ def _order_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:
         yield (
             f"The stalls of {record.title} rest on documented latencies, which have not been"
             " confirmed on an AMD GPU."
+        )
+
+
+def _column_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:
+    """Say what bytes and the least time are, and why columns are left out."""
+    if costly:
+        yield (
+            "bytes are what programs ask for, from caches too; the least time is that of the line's"
+            " part of the device memory traffic, or of its FLOPs if that is longer."
+        )
+    if record.executed is None and record.why_not_executed is not None:
+        yield (
+            f"{literal(record.why_not_executed)} So the columns width, executed, live, spills and"
+            " stalls are left out."
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
+
+_LEAST_REGISTERS = re.compile(r"register target of (\d+) or higher")
+"""What ptxas says of a cap on registers that is too low."""
+
+
+_WITHOUT_TIMES = "Without times only occupancy and local memory are compared"
 
 
 def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
@@ -127,20 +134,35 @@ def why_faster(own: Prediction, other: Prediction) -> str:
     return f", with {times} for {part_words(name)}"
 
 
-def cap_outcomes(case: Case) -> dict[str, str]:
-    """Return what the launch compiles to with each cap on registers that was tried, by option."""
+def cap_outcomes(cases: Sequence[Case]) -> dict[str, dict[str, str]]:
+    """Return what launches compile to with each cap on registers that was tried.
+
+    For each GPU the words are by option, as in maxnreg=64.
+    """
+    return {case.record.gpu.key: _cap_outcomes(case) for case in cases}
+
+
+def _cap_outcomes(case: Case) -> dict[str, str]:
     found = {}
     for one in case.neighbours:
         ((name, value), *others) = one.changes.items()
         if others or name not in CAPS or value is None:
             continue
         if one.record is None:
-            found[f"{name}={value}"] = one.status
+            found[f"{name}={value}"] = _why_not_capped(one)
         elif spilled := one.record.resources.local_bytes:
             found[f"{name}={value}"] = f"{spilled} B in local memory"
         else:
             found[f"{name}={value}"] = "it spills nothing"
     return found
+
+
+def _why_not_capped(one: Neighbour) -> str:
+    """Say why a cap on registers does not compile: the first line of what the compiler says."""
+    if least := _LEAST_REGISTERS.search(one.why_failed):
+        return f"the compiler needs at least {least[1]}"
+    first, *_ = one.why_failed.splitlines() or [""]
+    return f"{one.status}: {literal(first)}" if first else one.status
 
 
 def _time_of(words: str, case: Case) -> str:
@@ -186,9 +208,12 @@ def of_neighbours(case: Case) -> Iterator[str]:
     warps = f"{case.architecture.warp_word}s"
     shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
     if any(resident > rank(case.record)[1] for _, resident in shown):
-        yield f"None of these spills less, and those that keep more {warps} resident spill more."
+        yield (
+            f"{_WITHOUT_TIMES}: none of these spills less, and those that keep more {warps}"
+            " resident spill more."
+        )
     elif shown:
-        yield f"None of these keeps more {warps} resident or spills less."
+        yield f"{_WITHOUT_TIMES}: none of these keeps more {warps} resident or spills less."
 
 
 def _left_out(case: Case, own: Prediction) -> Iterator[str]:
@@ -206,14 +231,14 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     if hidden:
         yield (
             f"{listed([words for words, number in kinds.items() if number])}"
-            f" {'was' if len(hidden) == 1 else 'were'} also compiled;"
-            f" {'it is not' if len(hidden) == 1 else 'none is'} predicted to be faster by"
+            f" {'was' if len(hidden) == 1 else 'were'} compiled too and"
+            f" {'is' if len(hidden) == 1 else 'are'} not in the table:"
+            f" {'it is not' if len(hidden) == 1 else 'none of them is'} predicted to be faster by"
             f" {own.noticeable:.0%} or more{_fastest(hidden, case.record)}."
         )
     yield from without_blocks(case)
-    if best_of(case.record, case.neighbours) is None:
-        yield from further_away(case)
-    elif many := _many_programs(case.record):
+    yield from further_away(case)
+    if best_of(case.record, case.neighbours) and (many := _many_programs(case.record)):
         yield many
 
 
@@ -230,7 +255,9 @@ def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
     faster = least / own - 1
     if not faster < 0 or microseconds(least) == microseconds(own):
         return ""
-    return f"; the fastest, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
+    of = " of them" if len(hidden) > 1 else ""
+    words = f"{literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
+    return f"; the fastest{of}, {words}"
 
 
 def _many_programs(record: Record) -> str:
@@ -317,7 +344,7 @@ def _better(case: Case, record: Record) -> str:
         loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
     have = "has" if len(alike) == 1 else "have"
     return (
-        f"{listed(alike)} {have} {listed(gains)}{loss}; only a measurement tells whether that is"
-        f" faster: more resident {case.architecture.warp_word}s help a kernel that waits for loads,"
-        " not one that keeps memory or the tensor cores busy."
+        f"{_WITHOUT_TIMES}: {listed(alike)} {have} {listed(gains)}{loss}; only a measurement"
+        f" tells whether that is faster: more resident {case.architecture.warp_word}s help a kernel"
+        " that waits for loads, not one that keeps memory or the tensor cores busy."
     )

@@ -6,7 +6,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.advice import first_advice, what_to_try
-from occupancy_lab.explaining.duration import time_sentence
+from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.facts import (
     SHORT_HEADERS,
     all_launched_words,
@@ -76,7 +76,9 @@ def write_variants(
     of_each = by_gpu(records)
     first = tuple(map(first_of, of_each))
     which = [first_sentence(found, knobs) for found in of_each]
-    answer = [*which, *(one for case in chosen for one in first_advice(case))] if chosen else []
+    timeless = [] if timed else said_of_each(first, lambda one: filter(None, [without_time(one)]))
+    advised = [one for case in chosen for one in first_advice(case)]
+    answer = [*timeless, *([*which, *advised] if chosen else [])]
     sentences = [*([] if chosen else which), *less_work_sentences(runs)]
     sentences += said_of_each(first, lambda record: _time_sentences(record, timed=timed))
     failures = (run.failure for run in runs if isinstance(run, Failed))

@@ -243,7 +243,12 @@ def work_sentences(record: Record) -> Iterator[str]:
             f" {scaled(doubt.executed)}: it may be that {doubt.why}."
         )
     light = record.speed_of_light
-    if light is not None and light.unknown:
+    if light is not None and record.gpu.multiprocessors is None:
+        yield (
+            f"{record.gpu.title} is an architecture without a data sheet, so no speed of light is"
+            " given."
+        )
+    elif light is not None and light.unknown:
         yield f"The data sheet has no rate for {listed(light.unknown)}: it may take longer."
 
 

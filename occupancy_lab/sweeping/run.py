@@ -350,8 +350,8 @@ _UNTOLD = ("target", "status", "reason", "triton_version", "num_ctas")
 
 ALIKE = "="
 """The mark of a predicted time that is not noticeably longer than the shortest."""
-LIMITS = "predicted_low_us and predicted_high_us, which exports have"
-"""The words for the ends of the range, which a screen does not show."""
+WITHIN = "between predicted_low_us and predicted_high_us, which exports have"
+"""The words for the range, which a screen does not show."""
 UNMEASURED = dict.fromkeys(MEASURED_COLUMNS, "--measure gives it")
 """How to get the columns that a table without measurements lacks."""
 
@@ -370,12 +370,22 @@ def choose(table: pd.DataFrame, view: View) -> pd.DataFrame:
 
 
 def _fastest_first(table: pd.DataFrame) -> pd.DataFrame:
-    """Return the rows sorted by time for each GPU and matrix, those without a time last."""
+    """Return the rows sorted by time for each GPU and matrix.
+
+    Rows that do less work than others follow those, and rows without a time are last.
+    """
     us = table["predicted_us"]
     if "us" in table:
         us = table["us"].where(table["measured"].notna(), us)
-    order = table.assign(group=_groups(table), time=us).sort_values(["group", "time"])
-    return table.loc[order.index]
+    order = table.assign(group=_groups(table), untimed=us.isna(), less=~_whole(table), time=us)
+    return table.loc[order.sort_values(["group", "untimed", "less", "time"]).index]
+
+
+def _whole(table: pd.DataFrame) -> pd.Series[bool]:
+    """Tell for each row whether it does the whole work."""
+    if "whole_work" in table:
+        return table["whole_work"].astype(bool)
+    return table["gpu"].map(lambda _gpu: True).astype(bool)
 
 
 def _groups(table: pd.DataFrame) -> pd.Series[int]:
@@ -452,9 +462,13 @@ def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
 
 
 def _marks(fine: pd.DataFrame) -> pd.Series[str]:
-    """Return ALIKE for each row that is not noticeably slower than the fastest of its group."""
+    """Return ALIKE for each row that is not noticeably slower than the fastest of its group.
+
+    Rows that do less work than others have no mark.
+    """
     marks = fine["gpu"].map(lambda _gpu: "")
-    for _, rows in fine[fine["predicted_us"].notna()].groupby(_groups(fine)):
+    ranked = fine[fine["predicted_us"].notna() & _whole(fine)]
+    for _, rows in ranked.groupby(_groups(fine)):
         first = rows.sort_values("predicted_us").iloc[0]
         most = first["predicted_us"] * (1 + ratio_error(first["basis"], first["bound"]))
         alike = rows.index[rows["predicted_us"] < most]
@@ -507,7 +521,7 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
     for key, rows in fine[fine["predicted_us"].notna()].groupby("gpu", sort=False):
         gpu = gpus.get(str(key)) or find_gpu(str(key))
         basis, calibrated = str(rows["basis"].iloc[0]), gpu.key in MEASURED
-        yield range_sentence(gpu, basis, calibrated=calibrated, limits=LIMITS)
+        yield range_sentence(gpu, basis, calibrated=calibrated, within=WITHIN)
     yield from _stages_without_loop(fine)
     if "us" not in fine:
         return

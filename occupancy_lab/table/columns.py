@@ -267,6 +267,7 @@ _OTHERS = {
         tensor_size="multiply-adds of a warp per instruction of its tensor cores",
     ),
     **_like(COUNT, binary="a digest of the kernel's instructions"),
+    **_like(FLAG, whole_work="whether it reads and writes as much as the row that moves most"),
 }
 
 _TRACED = {

@@ -67,8 +67,8 @@ def _three_digits(number: float) -> str:
 
 
 def microseconds(us: float) -> str:
-    """Return "7.63 us", "12.4 us", "285 us"."""
-    return f"{_three_digits(us)} us"
+    """Return "7.63 us", "285 us", "8412 us"; a time of 10 ms or more as `duration` does."""
+    return f"{_three_digits(us)} us" if us < 9999.5 else duration(us)  # noqa: PLR2004 - 10 ms
 
 
 def duration(us: float) -> str:
@@ -207,9 +207,11 @@ def difference_cell(predicted_us: float | None, measured_us: float | None) -> st
 
 
 def prediction_words(prediction: Prediction) -> str:
-    """Return a predicted time and its range: "83.0 us (70.0 to 100)"."""
-    limits = (_three_digits(one) for one in (prediction.low_us, prediction.high_us))
-    return f"{microseconds(prediction.us)} ({' to '.join(limits)})"
+    """Return a predicted time and its range in the same unit: "83.0 us (70.0 to 100)"."""
+    time = microseconds(prediction.us)
+    unit = {"us": 1.0, "ms": 1e3, "s": 1e6}[time.rpartition(" ")[2]]
+    limits = (_three_digits(one / unit) for one in (prediction.low_us, prediction.high_us))
+    return f"{time} ({' to '.join(limits)})"
 
 
 def overlap_sentence(ranges: Mapping[str, tuple[float, float]]) -> str:
@@ -223,16 +225,16 @@ def overlap_sentence(ranges: Mapping[str, tuple[float, float]]) -> str:
 
 
 def range_sentence(
-    gpu: Gpu, basis: str, *, calibrated: bool, limits: str = "the two limits"
+    gpu: Gpu, basis: str, *, calibrated: bool, within: str = "within the range in parentheses"
 ) -> str:
     """Return what predicted times for *gpu* rest on, with *basis* as in a Prediction.
 
-    *limits* are the words for the ends of the range.
+    *within* has the words for the range.
     """
     measured = "" if calibrated else f"; no {gpu.title} was measured"
     return (
         f"Times for {gpu.title} rest on {basis}; of kernels that the model was not fitted to,"
-        f" 80% of the launches took between {limits}{measured}."
+        f" 80% of the launches took a time {within}{measured}."
     )
 
 

@@ -13,7 +13,6 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.facts import all_launched_words
-from occupancy_lab.explaining.grids import doing_less
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
@@ -184,8 +183,6 @@ def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
         if rows["predicted_us"].notna().any():
             of_gpu = [run for run in found.runs if run.gpu == one]
             launched = all_launched_words(of_gpu)
-            less = doing_less(of_gpu)
-            rows = rows.assign(whole_work=[place not in less for place in range(len(rows))])
             ranked = _ranked(rows).reset_index(drop=True)
             less_work = tuple(less_work_sentences(of_gpu))
             tunings.append(_tuning(ranked, one, launched, runs=runs, less_work=less_work))
@@ -269,7 +266,7 @@ def _tuning(  # noqa: PLR0913 - what a tuning is made of
         best_recorded=recorded[0] if recorded else None,
         compared=dict(_compared(predicted, tasks, tutorial)),
         less_work=less_work,
-        exhaustive=cost_of(list(predicted["predicted_us"]), runs),
+        exhaustive=cost_of(list(predicted["predicted_us"][predicted["ranked"]]), runs),
         spent=cost_of(list(measured["predicted_us"]), runs),
         table=table,
     )

@@ -15,6 +15,7 @@ from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.commands import further_blocks, grid_by, tune_blocks
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.neighbours import Neighbour
+from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.values import Resources
 
 FILE = f"{__file__.rpartition('explaining')[0]}launched_kernels.py"
@@ -123,6 +124,26 @@ def test_blocks_that_spill_or_are_tuned_have_no_command(
     else:
         case = dataclasses.replace(case, **changed)
     assert any(commands.further_away(case)) is said
+
+
+def test_the_command_starts_from_a_faster_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If another block with other warps is faster, the command ranks larger ones than that."""
+    typed = {"constexprs": ("BLOCK=64",), "num_warps": [4], "grid": "64x32"}
+    case = seen_with(case_of(monkeypatch, **typed), (32, 16), BLOCK=128)
+    times = [
+        Prediction(us, None, None, (Part("issue", us),), "", calibrated=True, low_us=us, high_us=us)
+        for us in (9.0, 5.0)
+    ]
+    (one,) = case.neighbours
+    assert one.record is not None
+    warps = {"BLOCK": 128, "num_warps": 8}
+    faster = dataclasses.replace(
+        one, changes=warps, record=dataclasses.replace(one.record, prediction=times[1])
+    )
+    own = dataclasses.replace(case.record, prediction=times[0])
+    (said,) = commands.further_away(dataclasses.replace(case, record=own, neighbours=(faster,)))
+    assert "--constexpr BLOCK=128,256,512,1024 --grid" in said
+    assert "'cdiv(M, BLOCK), cdiv(N, BLOCK)' --num-warps 8`" in said
 
 
 MAIN = """

@@ -30,6 +30,9 @@ from occupancy_lab.explaining.neighbours import (
     predicted_us,
 )
 from occupancy_lab.explaining.tried import change_if
+from occupancy_lab.sweeping.run import run
+from occupancy_lab.table.rows import Exports, View
+from occupancy_lab.text.document import Table
 from occupancy_lab.tuning.search import tune_launches
 from occupancy_lab.work.counts import NOTHING, Amount, Counts, Loop, Place
 
@@ -208,7 +211,7 @@ def test_a_share_that_does_not_match_the_grid_stays() -> None:
 def test_a_block_that_leaves_work_undone_is_not_ranked() -> None:
     """A block that does not cover the row is faster, but is never ranked first.
 
-    An explanation, a tuning and a comparison say so in the same sentence.
+    An explanation, a tuning and a comparison say so in the same sentence, and a sweep has it last.
     """
     asked: dict[str, Any] = {
         "kernel": launched_kernels.scale_a_row,
@@ -233,6 +236,15 @@ def test_a_block_that_leaves_work_undone_is_not_ranked() -> None:
     (best,) = tuned.to_document().sections[0].tables
     assert {row[1] for row in best.rows} == {"4096", "8192"}
     assert "with more stages" not in page
+    assert "Measuring all 2 configurations" in page
+    asked_by_name = asked | {"kernel": f"{launched_kernels.__file__}:scale_a_row"}
+    swept = run(View(), Exports(), launches=explain_launch, form=None, quiet=True, **asked_by_name)
+    (rows,) = (one.rows for one in swept.shown if isinstance(one, Table))
+    assert [{rows[0][0], rows[1][0]}, {rows[2][0], rows[3][0]}] == [
+        {"4096", "8192"},
+        {"1024", "2048"},
+    ]
+    assert ["=" in " ".join(row) for row in rows] == [True, True, False, False]
     compared = compare_launches(**asked).to_document().answer
     assert "BLOCK 4096" in compared[0].partition(" is ")[0] + compared[0].partition(" are ")[0]
     assert compared[1] == said

@@ -14,6 +14,7 @@ from stand_ins import dry
 from occupancy_lab.arguments import Descriptor, Pointer, tensor
 from occupancy_lab.asked import Asked
 from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.explanation import write_full
 from occupancy_lab.explaining.grids import same_work
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
@@ -23,6 +24,7 @@ from occupancy_lab.explaining.neighbours import (
     changes,
     fewest_aligned,
     no_effect,
+    pairs,
     predicted_us,
     rank,
 )
@@ -94,6 +96,34 @@ def test_registers_that_limit_are_capped(gpu: str, name: str) -> None:
         assert cap == run.record.calculation.occupancy.warps_per_multiprocessor // 4 + 1
 
 
+def test_pages_say_what_a_cap_compiles_to() -> None:
+    """Both pages say alike what the cap does that lets one more program in, or why it fails."""
+
+    def failing(reason: str) -> Outcome:
+        return lambda keywords, target: (
+            reason if "maxnreg" in keywords else constant(n_regs=168)(keywords, target)
+        )
+
+    low = "Insufficient registers (128). Try to compile with register target of 130 or higher."
+    for outcome, said in (
+        (constant(n_regs=168), "it spills nothing"),
+        (failing(low), "the compiler needs at least 130"),
+        (failing("no luck\nat all"), "compile failed: no luck"),
+    ):
+        for write in (write_short, write_full):
+            page = write((tried(outcome),)).to_markdown()
+            assert f"at most 128 registers per thread (`maxnreg=128`: {said})" in page
+
+
+def test_a_full_multiprocessor_needs_no_further_program() -> None:
+    """If all warps are resident, no sentence says why no further program fits."""
+    for warps, said in ((16, False), (32, True)):  # an SM of sm_86 holds 48 warps
+        case = tried(constant(n_regs=16), "sm_86", num_warps=warps)
+        assert (case.record.occupancy.occupancy < 1) is said
+        for write in (write_short, write_full):
+            assert ("cannot fit" in write((case,)).to_markdown()) is said
+
+
 def test_a_cap_that_was_not_reached() -> None:
     """If the compiler takes more registers than maxnreg asks for, a sentence has both numbers."""
     for cap, said in ((7, True), (24, False)):
@@ -154,6 +184,24 @@ def test_one_other_number_of_stages_is_tried_without_a_pipeline() -> None:
         counted, calculation=dataclasses.replace(record.calculation, resources=ahead)
     )
     assert [one for one in changes(loading) if "num_stages" in one] == stages
+
+
+def test_warps_and_stages_change_together() -> None:
+    """Each num_warps is paired with each num_stages, if neither alone is slower or useless."""
+    record = dataclasses.replace(tried(constant()).record, prediction=timed(9.0))
+
+    def of(us: float, reason: str = "", **changes: int) -> Neighbour:
+        return Neighbour(changes, dataclasses.replace(record, prediction=timed(us)), reason=reason)
+
+    fine = [of(8.9, num_warps=2), of(9.0, num_stages=1), of(8.0, num_stages=4)]
+    slow = [of(30.0, num_warps=8), of(30.0, num_stages=2)]
+    useless = [of(9.0, "num_stages has no effect.", num_stages=5)]
+    others = [of(8.0, num_warps=1, maxnreg=64), Neighbour({"num_warps": 16}, None, "timed out")]
+    assert [*pairs(record, [*fine, *slow, *useless, *others])] == [
+        {"num_warps": 2, "num_stages": 1},
+        {"num_warps": 2, "num_stages": 4},
+    ]
+    assert not [*pairs(dataclasses.replace(record, prediction=None), fine)]
 
 
 def test_a_launch_bound_by_latency_tries_more_stages() -> None:
@@ -466,14 +514,14 @@ def test_the_advice_is_what_the_table_shows(
     if best is None:
         assert all(other <= own for other in shown.values())
         more = any(resident > own[1] for _, resident in shown.values())
-        assert ("None of these keeps more" in page) == (bool(shown) and not more)
+        assert (": none of these keeps more" in page) == (bool(shown) and not more)
         assert ("resident spill more." in page) == more
         return
     spills, resident = shown[best.words]
     assert (spills, resident) == max(shown.values()) > own
     alike = [words for words, one in shown.items() if one == max(shown.values())]
     have = "has" if len(alike) == 1 else "have"
-    assert f"- {listed(alike)} {have} " in page
+    assert f": {listed(alike)} {have} " in page
     assert ("B in local memory instead of" in page) == (spills > own[0])
     assert ("at an occupancy of" in page) == (resident < own[1])
 

@@ -13,7 +13,7 @@ from dry_lines import matmul
 from hand_made import executed
 from hand_made import matmul as matmul_counts
 
-from occupancy_lab import dry_run, tensor
+from occupancy_lab import dry_run, explain, tensor
 from occupancy_lab.explaining.source import SourceView, SourceViews, lines_of
 from occupancy_lab.text.document import html_page
 from occupancy_lab.text.printing import print_answer
@@ -116,6 +116,35 @@ def test_a_source_that_is_gone_leaves_the_numbers(tmp_path: Path, text: str | No
     page = dataclasses.replace(view("h100", counts), function=None).to_markdown()
     assert "The kernel's source is not in" in page
     assert "137 G" in page
+
+
+def test_the_configuration_whose_source_is_shown_is_named() -> None:
+    """Of several configurations, the page names the one that its numbers are of."""
+    numbers = tensor((1 << 17,), "float32")
+    found = explain(
+        kernel=f"{launched_kernels.__file__}:scale_a_row",
+        signature="*fp32,*fp32,4096",
+        constexprs="BLOCK=4096,8192",
+        grid=64,
+        gpu="h100",
+    )
+    assert found.source.to_document().answer[0] == (
+        "**H100 SXM**: of 2 configurations, BLOCK 4096 is shown, which is predicted to be the"
+        " fastest."
+    )
+    lab = dry_run(launched_kernels.sum_to_one, "h100")
+    alone = lab[(128,)](numbers, tensor((1,), "float32"), 1 << 17, BLOCK=1024)
+    assert "is shown" not in alone.source.to_markdown()
+
+
+def test_columns_that_are_left_out_are_named() -> None:
+    """The page of a GPU whose machine code is not followed names the columns that it lacks."""
+    page = explain(781, gpu="rx7900xtx").source.to_markdown()
+    assert (
+        "waves of 32 lanes are not followed. So the columns width, executed, live, spills and"
+        " stalls are left out."
+    ) in page
+    assert "bytes are what programs ask for, from caches too" in page
 
 
 def test_a_launch_that_is_not_counted() -> None:

@@ -39,12 +39,53 @@ def page(counts: Counts, **asked: Any) -> str:
     return norm("h100", counts=counts, **asked).to_markdown()
 
 
+def widths(found: Explanation) -> tuple[str, ...]:
+    """Return the cells of an explanation on the widths of loads and stores."""
+    rows_ = found.to_document().sections[0].tables[0].rows
+    (cells,) = (row[1:] for row in rows_ if row[0] == "loads, stores")
+    return cells
+
+
+def test_widths_are_those_of_most_bytes() -> None:
+    """An index of 8 bytes does not hide that the data is loaded by 2; atomics are stores."""
+    found = launched("first_rows", "*fp16:1,*i64,*fp16", assume={"length": PROGRAMS})
+    assert widths(found) == ("2 B, 16 B a thread for most bytes",)
+    assert found.records[0].resources.load_bytes == 8
+    file = KERNELS.with_name("launched_kernels.py")
+    asked: dict[str, Any] = {"signature": "*fp32,*fp32,65536", "grid": 64, "gpu": "h100"}
+    found = explain(kernel=f"{file}:sum_to_one", constexprs="BLOCK=1024", **asked)
+    assert widths(found) == ("16 B, 4 B a thread",)
+
+
+@pytest.mark.parametrize(("dtype", "offsets"), [("i64", True), ("u8", False)])
+def test_a_page_without_a_time_begins_with_what_would_give_one(
+    dtype: str, *, offsets: bool
+) -> None:
+    """The first sentence has the option to give, and suggests offsets only for dtypes of them."""
+    found = launched("bags", f"*fp32,*{dtype},*fp32")
+    first = found.to_document().answer[0]
+    assert first.startswith("No time is predicted, as how often its loops run is not known:")
+    assert "`--assume offsets=VALUE` gives the value of each element" in first
+    assert ("offsets that are 64 apart" in first) is offsets
+    assert found.to_markdown().count("No time is predicted") == 1
+    assert "Without times only occupancy and local memory are compared" in found.to_markdown()
+
+
+def test_an_architecture_has_no_data_sheet() -> None:
+    """The page says so instead of naming rates that the data sheet lacks, and no bare command."""
+    found = explain(781, gpu="sm_90")
+    assert [one.partition(",")[0] for one in found.to_document().answer] == [
+        "No time is predicted",
+        "**sm_90**: 6 programs per SM",
+    ]
+    assert "sm_90 is an architecture without a data sheet, so no speed" in found.to_markdown()
+
+
 def test_blocks_of_descriptors_are_copied_by_tma() -> None:
     """Loads and stores through descriptors are shown as TMA, or by width on a GPU without TMA."""
     asked: dict[str, Any] = {"signature": "*fp32,*fp32,4096,4096", "grid": 64, "gpu": "h100,a100"}
     found = explain(kernel=f"{KERNELS}:copy_block", constexprs={"M": 64, "N": 64}, **asked)
-    facts = {row[0]: row[1:] for row in found.to_document().sections[0].tables[0].rows}
-    assert facts["loads, stores"] == ("both by TMA", "16 B, 16 B a thread at most")
+    assert widths(found) == ("both by TMA", "16 B, 16 B a thread")
 
 
 def with_first(**changes: Any) -> Counts:

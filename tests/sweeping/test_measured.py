@@ -85,7 +85,8 @@ def test_screen_has_predicted_and_measured_times(launches: Launches) -> None:
     basis = table["basis"].iloc[0]
     said = (
         f"Times for H200 SXM rest on {basis}; of kernels that the model was not fitted to, 80%"
-        " of the launches took between predicted_low_us and predicted_high_us, which exports have."
+        " of the launches took a time between predicted_low_us and predicted_high_us, which exports"
+        " have."
     )
     assert said in shown
     off = table["predicted_us"].iloc[0] / 20.0 - 1
