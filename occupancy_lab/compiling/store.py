@@ -109,6 +109,17 @@ class Store:
         """Whether the store keeps anything."""
         return self.directory is not None
 
+    @property
+    def triton_cache(self) -> Path | None:
+        """The folder that the lab's compiles give to Triton as its cache; None if there is none."""
+        if self.directory is None:
+            return None
+        try:
+            make_directory(self.directory)
+        except OSError:
+            return None
+        return self.directory / "triton-cache" if os.access(self.directory, os.W_OK) else None
+
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""
         fields = self._read("resources", key)
