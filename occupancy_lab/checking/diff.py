@@ -213,14 +213,15 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
         gpu: GPUs, as `explain` takes them, for folders.
 
     Raises:
-        InputError: something is wrong with a table or the condition, or both have no rows.
+        InputError: something is wrong with a table or the condition, or a table has no rows.
     """
     condition = None if fail_on is None else parse(fail_on, _FAIL_ON)
     if before == after == "-":
         refuse("standard input is only one of the two tables: give a file for the other")
     whole = [Table.of(load(one, gpu=gpu)) for one in (before, after)]
-    if not any(table.rows for table in whole):
-        refuse("there are no rows to compare in either table")
+    for name, table in zip(names, whole, strict=True):
+        if not table.rows:
+            refuse(f"there are no rows to compare in {name}")
     old, new = map(launched, whole)
     columns = common_columns(old, new)
     for name in match or ():
@@ -277,9 +278,7 @@ _FAIL_ON = "after_local_bytes > before_local_bytes"
 
 
 def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that only one of the tables has; none if one has no rows."""
-    if not (one.rows and other.rows):
-        return (), ()
+    """Return the columns that only one of the tables has."""
     return (
         tuple(name for name in one.kinds if name not in other.kinds),
         tuple(name for name in other.kinds if name not in one.kinds),
@@ -288,8 +287,6 @@ def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]
 
 def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str, str]) -> str:
     """Say in which columns no row of one table equals any row of the other."""
-    if not all(table.rows for table in tables):
-        return ""
     apart = {}
     for name in columns:
         one, other = ({same_text(row.values.get(name)) for row in table.rows} for table in tables)
