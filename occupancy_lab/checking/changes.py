@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
 from occupancy_lab.options import NAMES
-from occupancy_lab.prediction import NOTICEABLE
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.words import (
     LIMITS,
@@ -175,13 +174,13 @@ def totals_words(old: float, new: float, time: str) -> str:
 def difference_words(before: Row, after: Row) -> str:
     """Return how the time differs: "634 us predicted instead of 187 us (+239.0%)".
 
-    "" if it is not known on both sides or differs by less than NOTICEABLE.
+    "" if it is not known on both sides.
     """
     if (found := times(before, after)) is None:
         return ""
     name, old, new = found
-    if abs(new / old - 1) < NOTICEABLE:
-        return ""
+    if microseconds(new) == microseconds(old):
+        return f"{microseconds(new)} {TIMES[name]}, as before"
     words = f"{microseconds(new)} {TIMES[name]} instead of {microseconds(old)}"
     return f"{words} ({difference_cell(new, old)})"
 

@@ -323,9 +323,11 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> list[Ro
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
+            from occupancy_lab.compiling.script import names_script
             from occupancy_lab.explaining.matrix import explain
 
-            source = explain(kernel=name, gpu=gpu, **launch)
+            how = {**launch, "compared": False} if names_script(name) else launch
+            source = explain(kernel=name, gpu=gpu, **how)
         elif Path(name).is_dir():
             return scanned(name, gpu=gpu)
         else:

@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,14 +112,16 @@ class Store:
 
     @property
     def triton_cache(self) -> Path | None:
-        """The folder that the lab's compiles give to Triton as its cache; None if there is none."""
+        """The folder that Triton keeps the lab's compiles in; None if it cannot be written."""
         if self.directory is None:
             return None
         try:
             make_directory(self.directory)
+            has_room = shutil.disk_usage(self.directory).free > MOST_TEXT_BYTES
         except OSError:
             return None
-        return self.directory / "triton-cache" if os.access(self.directory, os.W_OK) else None
+        is_free = has_room and os.access(self.directory, os.W_OK)
+        return self.directory / "triton-cache" if is_free else None
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""

@@ -293,6 +293,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     options: Words = (),
     assume: Words = (),
     warm: bool = False,
+    compared: bool = True,
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
@@ -301,7 +302,9 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     configurations of autotuned kernels, as `explain_launch` takes them; they do not change other
     kernels. *assume* is as `explain_launch` takes it for the parameters of any launched kernel, and
     as `dry_trace` takes it for values that the script reads. *warm* is as `explain_launch` takes
-    it. *compile_timeout* limits the seconds of the function and of each compile.
+    it. *compile_timeout* limits the seconds of the function and of each compile. Unless *compared*,
+    what the launches are compared with is compiled only when it is asked for, which runs the
+    function again.
 
     Raises InputError, with the line of the script, for what cannot be done without a GPU, and if
     the function launches nothing.
@@ -321,6 +324,6 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
             assumed = read_assumed(words, names)
             for first, run in script_runs(script, chosen, assumed, warm=warm):
                 lines.append(ScriptLine(first, run, one))
-                if isinstance(run, Explanation):
+                if compared and isinstance(run, Explanation):
                     run.to_document()  # compiles what it compares with while the script is open
     return ScriptExplanation(name, tuple(lines), tuple(ran))

@@ -47,6 +47,7 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.throughput.launch_time import MEASURED
+from occupancy_lab.values import Status
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
 if TYPE_CHECKING:
@@ -161,6 +162,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
                 options=given,
             )
         ]
+        failures = filter(None, (one.why_not() for one in tasks))
+        skipped = [one.reason for one in failures if one.status is Status.SKIPPED]
+        if skipped and len(skipped) == len(tasks):
+            refuse(skipped[0])
         try:
             table = run_tasks(tasks, compiler)
         except UnfinishedError as interrupt:

@@ -282,8 +282,9 @@ def trustless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def kept(trustless: Path, tmp_path: Path) -> Path:
-    """Return the folder in which the store of `tmp_path / "store"` has Triton's files."""
+def kept(tmp_path: Path) -> Path:
+    """Forget what this process compiled, and return where a store in "store" has Triton's files."""
+    forget_compiled()
     return tmp_path / "store" / "triton-cache"
 
 

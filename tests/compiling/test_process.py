@@ -130,9 +130,7 @@ def test_a_file_that_raises_is_told(compiler: Compiler, tmp_path: Path) -> None:
             compiler.check_file(file)
 
 
-def test_a_native_abort_is_told_in_the_compilers_words(
-    compiler: Compiler, tmp_path: Path
-) -> None:
+def test_a_native_abort_is_told_in_the_compilers_words(compiler: Compiler, tmp_path: Path) -> None:
     """LLVM's message is the error, and no file of Triton is left."""
     file = write(tmp_path / "bits.py", ASSEMBLY)
     words = "died 3 times: error: couldn't allocate output register for constraint 'f'"
