@@ -40,6 +40,8 @@ STOPPING = 20.0
 """Seconds that a script may take to stop after its time is up or after an interrupt."""
 SCRIPT_TIMEOUT = 120.0
 """Seconds that a script's function may take; a dry run computes nothing."""
+NOT_LAUNCHED = "Nothing was launched: GPU tensors had shapes, but only small ones had values."
+"""The sentence of each page about a script."""
 AT_ONCE = 32
 """Launches that the process gets at once for compiling."""
 

@@ -16,7 +16,7 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.script import Changed, Script
+from occupancy_lab.compiling.script import NOT_LAUNCHED, Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError, few_of, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
@@ -230,10 +230,7 @@ class ScriptExplanation(Answer):
             sections.append(Section("", (), basis))
         return Document(
             f"{literal(self.name)}: {count(len(overview.names), 'launch line')}",
-            (
-                *overview.answer(),
-                "Nothing was launched: GPU tensors had shapes, but only small ones had values.",
-            ),
+            (*overview.answer(), NOT_LAUNCHED),
             tuple(sections),
         )
 
