@@ -59,9 +59,29 @@ PARTS = {
 """The parts of a time and their names."""
 
 
+_SHORT = {
+    "launch": "the launch",
+    "code": "fetching code",
+    "fma": "multiply-adds",
+    "alu": "integer arithmetic",
+    "xu": "special functions",
+    "uniform": "uniform registers",
+    "lsu": "shared memory and L1",
+    "local": "local memory",
+    "atomics": "atomic operations",
+    "tail": "rounds that are not full",
+}
+"""Names of parts that are shorter, for tables."""
+
+
 def part_words(name: str) -> str:
     """Return the name of a part of a time, without what explains it."""
     return PARTS.get(name, name).partition(":")[0]
+
+
+def part_cell(name: str) -> str:
+    """Return the name of a part of a time for a table."""
+    return _SHORT.get(name) or part_words(name)
 
 
 BESIDE_UNITS = frozenset({"launch", "dispatch", "code", "latency", "tail"})

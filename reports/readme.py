@@ -25,7 +25,8 @@ from record_files import read_table
 
 from occupancy_lab import Config, Problem, explain, load_kernel
 from occupancy_lab.calibrating.units import Units
-from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling import Store, triton_version
+from occupancy_lab.compiling.store import CACHE_VARIABLE
 from occupancy_lab.evaluating import evaluate
 from occupancy_lab.evaluating.evaluation import Evaluation, counted_rows
 from occupancy_lab.evaluating.score import METRICS
@@ -156,11 +157,10 @@ def matrix() -> str:
 def scan() -> str:
     """Return the scan of a cache with the configurations of a sweep."""
     with tempfile.TemporaryDirectory() as folder:
-        fresh = {
-            "OCCUPANCY_LAB_CACHE_DIR": f"{folder}/store",
-            "TRITON_CACHE_DIR": f"{folder}/cache",
-        }
-        _run([sys.executable, "-m", "occupancy_lab", *CACHED.split()], **fresh)
+        store = Store(folder)
+        sweep = [sys.executable, "-m", "occupancy_lab", *CACHED.split()]
+        _run(sweep, **{CACHE_VARIABLE: folder})
+        Path(str(store.triton_cache)).rename(Path(folder) / "cache")
         return _shown(SCAN, folder=Path(folder))
 
 

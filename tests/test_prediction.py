@@ -1,8 +1,10 @@
-"""By how much predicted times must differ, depending on what bounds a launch."""
+"""By how much predicted times must differ, depending on what bounds a launch; names of parts."""
+
+import re
 
 import pytest
 
-from occupancy_lab.prediction import NOT_FOLLOWED, Part, Prediction
+from occupancy_lab.prediction import NOT_FOLLOWED, PARTS, Part, Prediction, part_cell
 
 
 @pytest.mark.parametrize(
@@ -20,3 +22,10 @@ def test_times_are_told_apart_as_they_have_been(bound: str, basis: str, share: f
     assert found.bound == bound
     assert found.noticeable == share
     assert found.share_of_copy is None
+
+
+def test_names_in_tables_are_words_of_the_longer_names() -> None:
+    """A table names a part with words of its longer name, in 24 characters at most."""
+    for name, words in PARTS.items():
+        assert {*part_cell(name).split()} <= {*re.sub("[:,]", "", words).split(), "the"}
+        assert len(part_cell(name)) <= 24

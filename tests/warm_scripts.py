@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -86,7 +87,10 @@ class Fork:
         """Return the exit status once the fork has ended; raise TimeoutExpired after *timeout*."""
         until = time.monotonic() + timeout
         while self._status is None:
-            self._status = self._scripts.ask({"ended": self.pid})
+            try:
+                self._status = self._scripts.ask({"ended": self.pid})
+            except OSError:  # the server has ended, as when this is closed with the session
+                return -signal.SIGKILL
             if self._status is None:
                 if time.monotonic() >= until:
                     raise subprocess.TimeoutExpired(SCRIPTS, timeout)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
 from occupancy_lab.options import NAMES
-from occupancy_lab.prediction import NOTICEABLE
-from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.words import (
     LIMITS,
     cell,
@@ -175,13 +173,13 @@ def totals_words(old: float, new: float, time: str) -> str:
 def difference_words(before: Row, after: Row) -> str:
     """Return how the time differs: "634 us predicted instead of 187 us (+239.0%)".
 
-    "" if it is not known on both sides or differs by less than NOTICEABLE.
+    "" if it is not known on both sides.
     """
     if (found := times(before, after)) is None:
         return ""
     name, old, new = found
-    if abs(new / old - 1) < NOTICEABLE:
-        return ""
+    if microseconds(new) == microseconds(old):
+        return f"{microseconds(new)} {TIMES[name]}, as before"
     words = f"{microseconds(new)} {TIMES[name]} instead of {microseconds(old)}"
     return f"{words} ({difference_cell(new, old)})"
 
@@ -309,7 +307,8 @@ def both_have(before: Table, after: Table, names: Sequence[str]) -> list[str]:
 
 def common_columns(before: Table, after: Table) -> list[str]:
     """Return the columns of both tables that identify a row."""
-    return [name for name in both_have(before, after, [*before.kinds]) if name not in RESULTS]
+    known = {name for table in (before, after) for row in table.rows for name in row.names}
+    return [name for name in both_have(before, after, [*before.kinds]) if name in known]
 
 
 def are_traces(*tables: Table) -> bool:
@@ -329,14 +328,17 @@ def match_rows(before: Table, after: Table, match: Sequence[str] | None = None) 
     Rows are the same launch if the columns *match* are equal, by default all columns that identify
     a row. Rows of two traces that are still unmatched are matched by kernel and GPU: first those
     that write equally many bytes, then those with equal constexprs, then any of the same kernel.
+    Those of two explanations are matched by their arguments, first with equal constexprs.
     Among several rows that nothing tells apart, equal rows are paired, and the rest is one match.
     """
     columns = common_columns(before, after) if match is None else match
     compared = both_have(before, after, COMPARED)
     ways: list[Sequence[str]] = [columns]
+    constexprs = [name for name in columns if name not in NAMES]
     if match is None and are_traces(before, after):
-        constexprs = [name for name in columns if name not in NAMES]
         ways += [(*columns, _SIZE), (*_KERNEL, _SIZE), constexprs, _KERNEL]
+    elif match is None and "arguments" in columns:
+        ways += [constexprs, (*_KERNEL, "arguments")]
     olds, news = list(before.rows), list(after.rows)
     for place, way in enumerate(ways):
         last = place == len(ways) - 1

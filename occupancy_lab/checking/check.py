@@ -89,9 +89,10 @@ class Finding:
         other = f"Another {'entry of the same code' if of_cache else 'launch'} meets the check"
         if self.mend.slower is None:
             return f"{other}: {shows}; it is not known which is faster."
-        time = self.mend.time and f"; {self.mend.time}"
-        close = self.mend.close and f"; {self.mend.close}, which predictions do not tell apart"
-        return f"What would fix it: {shows}{time or close}."
+        time = self.mend.time or self.mend.close
+        if not self.mend.time and " instead of " in time:
+            time += ", which predictions do not tell apart"
+        return f"What would fix it: {'; '.join(filter(None, (shows, time)))}."
 
     @property
     def _best_change(self) -> str:

@@ -192,16 +192,18 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
     match: Sequence[str] | None = None,
     names: tuple[str, str] = ("before", "after"),
     gpu: AskedGpus | None = None,
+    **launch: Any,
 ) -> Diff:
     """Return what changed in time, registers, local and shared memory and occupancy.
 
     Rows are the same launch if all columns are equal that both tables have and that are not
     results: kernel, GPU, constexprs, num_warps, the problem. Rows of two traces that are still
-    unmatched are matched by kernel and GPU. Rows that nothing tells apart are compared as sets.
+    unmatched are matched by kernel and GPU, those of two programs or launches by what they pass.
+    Rows that nothing tells apart are compared as sets.
 
     Args:
         before: A table, as `check` takes it: a file of scan, sweep or explain --json, a folder,
-            which is a Triton cache, or rows.
+            which is a Triton cache, "file.py:function", or rows.
         after: Another table.
         fail_on: A condition on a row before and after, whose columns have the prefixes before_ and
             after_: "after_local_bytes > before_local_bytes". For rows that nothing tells apart, any
@@ -210,17 +212,19 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
             not after, or because it names a column that one table lacks.
         match: The columns in which rows of the same launch are equal, instead of all.
         names: The names of the two tables.
-        gpu: GPUs, as `explain` takes them, for folders.
+        gpu: GPUs, as `explain` takes them, for folders and functions.
+        **launch: How functions are launched, as `explain_launch` takes it.
 
     Raises:
-        InputError: something is wrong with a table or the condition, or both have no rows.
+        InputError: something is wrong with a table or the condition, or a table has no rows.
     """
     condition = None if fail_on is None else parse(fail_on, _FAIL_ON)
     if before == after == "-":
         refuse("standard input is only one of the two tables: give a file for the other")
-    whole = [Table.of(load(one, gpu=gpu)) for one in (before, after)]
-    if not any(table.rows for table in whole):
-        refuse("there are no rows to compare in either table")
+    whole = [Table.of(load(one, gpu=gpu, **launch)) for one in (before, after)]
+    for name, table in zip(names, whole, strict=True):
+        if not table.rows:
+            refuse(f"there are no rows to compare in {name}")
     old, new = map(launched, whole)
     columns = common_columns(old, new)
     for name in match or ():
@@ -231,7 +235,7 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
     union = Table.of([*old.rows, *new.rows])
     settings = columns if match is None else match
     varying = {
-        kernel: [name for name in names if match is None or name in match]
+        kernel: [name for name in names if match is None or name.partition(".")[0] in match]
         for kernel, names in union.varying.items()
     }
     union = dataclasses.replace(union, varying=varying)
@@ -277,9 +281,7 @@ _FAIL_ON = "after_local_bytes > before_local_bytes"
 
 
 def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that only one of the tables has; none if one has no rows."""
-    if not (one.rows and other.rows):
-        return (), ()
+    """Return the columns that only one of the tables has."""
     return (
         tuple(name for name in one.kinds if name not in other.kinds),
         tuple(name for name in other.kinds if name not in one.kinds),
@@ -288,8 +290,6 @@ def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]
 
 def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str, str]) -> str:
     """Say in which columns no row of one table equals any row of the other."""
-    if not all(table.rows for table in tables):
-        return ""
     apart = {}
     for name in columns:
         one, other = ({same_text(row.values.get(name)) for row in table.rows} for table in tables)

@@ -58,7 +58,7 @@ class Fix:
     time: str
     """How the time differs: "323 us predicted instead of 309 us (+4.5%)"; "" if not noticeably."""
     close: str = ""
-    """The same words for a time that is not noticeably longer."""
+    """The same words for a time that is not noticeably different."""
     sentence: str = ""
     """The first sentence of `explain`, if that recommends this launch."""
     still_broken: int = 0

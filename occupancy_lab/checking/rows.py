@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -180,7 +181,7 @@ class Table:
         gpu = row.values.get("gpu") or row.values.get("target")
         old = row if before is None else before
         pairs = (
-            (name, old.values.get(name), row.values.get(name))
+            (name.removeprefix(_ARGUMENT), _value(old, name), _value(row, name))
             for name in self.varying.get(row.kernel, ())
         )
         knobs = [
@@ -228,18 +229,56 @@ def _detail(row: Row, name: str) -> str:
 
 
 def _varying(rows: Iterable[Row]) -> dict[str, list[str]]:
-    """Return for each kernel the columns besides kernel and GPU that tell its rows apart."""
+    """Return for each kernel the columns besides kernel and GPU that tell its rows apart.
+
+    Arguments are left out if the other columns suffice, else named one by one after _ARGUMENT.
+    """
     of_kernels: dict[str, list[dict[str, Value]]] = {}
     for row in rows:
         of_kernels.setdefault(row.kernel, []).append(row.names)
-    return {
-        kernel: [
+    found = {}
+    for kernel, named in of_kernels.items():
+        columns = [
             name
             for name in dict.fromkeys(name for one in named for name in one)
             if name not in {"kernel", "gpu", "target"} and len({one.get(name) for one in named}) > 1
         ]
-        for kernel, named in of_kernels.items()
-    }
+        if "arguments" in columns:
+            columns.remove("arguments")
+            told = {tuple(map(one.get, columns)) for one in named}
+            if len(told) < len({(*map(one.get, columns), one.get("arguments")) for one in named}):
+                columns += _arguments_apart({one.get("arguments") for one in named})
+        found[kernel] = columns
+    return found
+
+
+_ARGUMENT = "arguments."
+
+
+def _arguments_apart(texts: Iterable[Value]) -> list[str]:
+    """Return the arguments that differ among *texts*: the numbers, or if all are equal any."""
+    passed = [_passed(text) for text in texts]
+    names = dict.fromkeys(name for one in passed for name in one)
+    apart = [name for name in names if len({json.dumps(one.get(name)) for one in passed}) > 1]
+    numbers = [name for name in apart if not any(isinstance(one.get(name), dict) for one in passed)]
+    return [f"{_ARGUMENT}{name}" for name in numbers or apart]
+
+
+@functools.cache
+def _passed(text: Value) -> Mapping[str, Any]:
+    """Return the arguments of a row by name."""
+    with contextlib.suppress(ValueError):
+        found = json.loads(str(text))
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _value(row: Row, name: str) -> Value:
+    """Return the value of a column, or of the argument that _ARGUMENT precedes."""
+    if not name.startswith(_ARGUMENT):
+        return row.values.get(name)
+    value = _passed(row.values.get("arguments")).get(name.removeprefix(_ARGUMENT))
+    return " ".join(map(str, value.values())) if isinstance(value, dict) else value
 
 
 def same_text(value: Value) -> str:
@@ -323,9 +362,11 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> list[Ro
     if isinstance(source, str | os.PathLike):
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
+            from occupancy_lab.compiling.script import names_script
             from occupancy_lab.explaining.matrix import explain
 
-            source = explain(kernel=name, gpu=gpu, **launch)
+            how = {**launch, "compared": False} if names_script(name) else launch
+            source = explain(kernel=name, gpu=gpu, **how)
         elif Path(name).is_dir():
             return scanned(name, gpu=gpu)
         else:

@@ -170,7 +170,7 @@ _LAUNCHED = (*options.DESCRIBED, "num_warps", "num_stages", "triton")
 
 def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return how to launch a function among the sources; InputError if there is none."""
-    functions = [one for one in sources if ".py:" in one or one.endswith(".py")]
+    functions = [one for one in sources if _is_function(one)]
     if not functions:
         if option := options.first_given(_LAUNCHED, asked):
             refuse(f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given")
@@ -214,9 +214,11 @@ def diff(
 ) -> None:
     """Say what changed in time, spills, registers, shared memory and occupancy, times first.
 
-    BEFORE and AFTER are files of scan, sweep or explain --json, or caches of Triton; with --triton
-    the launch that --cols or FILE.py:FUNCTION asks for is compiled with both versions. Exits with 0
-    whatever changed, unless a change meets --fail-on, such as 'after_n_regs > before_n_regs'.
+    BEFORE and AFTER are files of scan, sweep or explain --json, caches of Triton, or each
+    FILE.py:FUNCTION or FILE.py:main, whose launches are compiled; both functions get the same
+    options. With --triton the launch that --cols or FILE.py:FUNCTION asks for is compiled with both
+    versions. Exits with 0 whatever changed, unless a change meets --fail-on, such as 'after_n_regs
+    > before_n_regs'.
     """
     from occupancy_lab.checking import diff as diff_tables
     from occupancy_lab.checking import diff_tritons
@@ -227,12 +229,10 @@ def diff(
         found = diff_tritons(both, fail_on=fail_on, **given)
     else:
         if len(tables) != 2:  # noqa: PLR2004 - before and after
-            refuse("give two files or folders, BEFORE and AFTER, or two versions with --triton")
-        if option := options.first_given(_OF_COMPILES, asked):
-            refuse(f"{option} says what --triton compiles, but BEFORE and AFTER are not compiled")
+            refuse("give BEFORE and AFTER, two files, folders or functions, or --triton A,B")
         before, after = tables
         columns = None if match is None else [one.strip() for one in match.split(",")]
-        given = {"fail_on": fail_on, "match": columns, "gpu": asked["gpus"] or None}
+        given = {"fail_on": fail_on, "match": columns, **_of_functions(tables, asked)}
         found = diff_tables(before, after, names=(before, after), **given)
     print_answer(found, form)
     sys.exit(found.status)
@@ -242,6 +242,21 @@ _OF_COMPILES = (
     *options.DESCRIBED,
     *("cols", "rows", "dtype", "kernel", "block_size", "num_warps", "num_stages"),
 )
+
+
+def _of_functions(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
+    """Return how the functions among *tables* are launched, and the GPUs."""
+    functions = [one for one in tables if _is_function(one)]
+    if functions:
+        given = options.of_launch(functions[0], asked, "tables", "fail_on", "match")
+        return {name: given[name] for name in given if name != "kernel"} | {"progress": show_status}
+    if option := options.first_given(_OF_COMPILES, asked):
+        refuse(f"{option} says what is compiled, and neither BEFORE nor AFTER is a function")
+    return {"gpu": asked["gpus"] or None}
+
+
+def _is_function(source: str) -> bool:
+    return ".py:" in source or source.endswith(".py")
 
 
 def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:

@@ -254,7 +254,7 @@ cache_options = together(
     click.option(
         "--no-cache",
         is_flag=True,
-        help="Compile anew and keep nothing, not even in Triton's cache.",
+        help="Compile anew and keep nothing.",
     ),
     click.option(
         "--cache-dir",

@@ -131,9 +131,9 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
 
     *function* is the JITFunction that is launched, and errors call it *name*. *present* means that
     the target's GPU is here: if Triton can use it, Triton's own driver compiles and loads the
-    kernel, and the driver's numbers must equal those of the binary. If the store keeps nothing,
-    Triton's own cache is neither read nor written. The result has the kernel's texts if *texts* is
-    set or if the kernel was compiled anew; otherwise they are "".
+    kernel, and the driver's numbers must equal those of the binary. The user's Triton cache is
+    neither read nor written. The result has the kernel's texts if *texts* is set or if the kernel
+    was compiled anew; otherwise they are "".
 
     Raises InputError for arguments that *function* does not have, TargetError if the installed
     Triton has no compiler for *target*, CompileError if it cannot compile this kernel, and
@@ -145,7 +145,7 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     if resources is not None and (kept is not None or not texts):
         return Compiled(resources, "" if kept is None else kept.pack())
     name = name or function.__name__
-    with _COMPILING, contextlib.nullcontext() if store.keeps else _fresh_cache():
+    with _COMPILING, own_cache(store.triton_cache):
         loadable = present and _has_active_driver()
         compiled, resources = _compile_whole(function, launch, target, name, present=loadable)
         if loadable:
@@ -250,8 +250,15 @@ def check_options(function: Any, launch: Launch, target: Target) -> None:
 
 
 @contextlib.contextmanager
-def _fresh_cache() -> Iterator[None]:
-    """Make Triton use an empty cache in the block, which is removed afterwards."""
+def own_cache(directory: Path | None) -> Iterator[None]:
+    """Make Triton use the cache at *directory* in the block; None is one that is removed after it.
+
+    The cache of the user has only what the user's programs launch, which `scan` and `check` read.
+    """
+    if directory is not None:
+        with _variable("TRITON_CACHE_DIR", str(directory)):
+            yield
+        return
     try:
         made = tempfile.TemporaryDirectory(prefix="occupancy-lab-", ignore_cleanup_errors=True)
     except OSError as error:
@@ -368,13 +375,14 @@ def can_compile(target: Target) -> bool:
 
     Raises errors that may not occur the next time, such as a full disk.
     """
-    try:
-        with _COMPILING, captured(), offline(target):
-            smallest_kernel().warmup(grid=(1,), **OPTIONS)
-    except Exception as error:
-        if not _lasts(error):
-            raise
-        return False
+    with _COMPILING, own_cache(None):
+        try:
+            with captured(), offline(target):
+                smallest_kernel().warmup(grid=(1,), **OPTIONS)
+        except Exception as error:
+            if not _lasts(error):
+                raise
+            return False
     return True
 
 

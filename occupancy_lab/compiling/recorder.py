@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Plain, is_plain
 from occupancy_lab.compiling.assumptions import Assumptions, place
-from occupancy_lab.compiling.compile import compile_launch, failure_of, resource_key
+from occupancy_lab.compiling.compile import compile_launch, failure_of, own_cache, resource_key
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
 from occupancy_lab.compiling.held import with_values, written_parameters
@@ -296,7 +296,7 @@ class Recorder:
 
     def compiled(self, variant: Variant) -> Any:
         """Return Triton's CompiledKernel of a launch."""
-        with self._untouched(), offline(self.gpu.target):
+        with self._untouched(), own_cache(self.store.triton_cache), offline(self.gpu.target):
             return variant.launch.warm_up(variant.function)
 
     @contextlib.contextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import weakref
 from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Self
@@ -40,6 +41,8 @@ STOPPING = 20.0
 """Seconds that a script may take to stop after its time is up or after an interrupt."""
 SCRIPT_TIMEOUT = 120.0
 """Seconds that a script's function may take; a dry run computes nothing."""
+NOT_LAUNCHED = "Nothing was launched: GPU tensors had shapes, but only small ones had values."
+"""The sentence of each page about a script."""
 AT_ONCE = 32
 """Launches that the process gets at once for compiling."""
 
@@ -158,7 +161,7 @@ def names_script(name: str) -> bool:
 class Script:
     """A function of a script that was run for one GPU, with its launches and their compiles.
 
-    Its process lives until `close`.
+    Its process lives until `close`; what is compiled after that runs the script again.
     """
 
     def __init__(  # noqa: PLR0913 - what a run and its compiles depend on
@@ -192,9 +195,9 @@ class Script:
         self.environment = environment or running_environment()
         self._request = Run(name, gpu, store, arguments, assume or {}, timeout, compile_timeout)
         self._progress = progress
-        self._child = Child(
-            "occupancy_lab.compiling.script_process", python=self.environment.python
-        )
+        process = "occupancy_lab.compiling.script_process"
+        self._child = Child(process, python=self.environment.python)
+        self._is_open = True
         self.interrupted: KeyboardInterrupt | None = None
         """The interrupt of the script or of a compile; nothing is compiled after it."""
         try:
@@ -210,13 +213,27 @@ class Script:
 
     def close(self) -> None:
         """End the process."""
-        self._child.close()
+        self._child.end()
+        self._is_open = False
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ask_again(self, asked: Compile | Relaunch) -> str | None:
+        """Return the answer of the process as `_ask` does; run the script again after `close`.
+
+        That process ends with this object or this process.
+        """
+        if not self._is_open and not self._child.closed:
+            self._is_open = True
+            weakref.finalize(self, self._child.close)
+            line = self._ask(self._request, self._request.seconds)
+            if not line or from_line(Ran, line).launches != self.launches:
+                self._child.close()
+        return self._ask(asked)
 
     def _run(self) -> Ran:
         seconds = self._request.seconds
@@ -267,7 +284,7 @@ class Script:
             part = wanted[place : place + AT_ONCE]
             line = None
             if self.interrupted is None and not self._child.closed:
-                line = self._ask(Compile(tuple(part), texts=True))
+                line = self._ask_again(Compile(tuple(part), texts=True))
             packed = from_line(tuple[str | None, ...], line) if line else (None,) * len(part)
             found += [None if one is None else unpack(one) for one in packed]
         return found
@@ -286,7 +303,7 @@ class Script:
             return self._child.interrupt(STOPPING) or None
 
     def _compile(self, part: Sequence[Changed]) -> tuple[Resources | Failure, ...]:
-        line = self._ask(Compile(tuple(part)))
+        line = self._ask_again(Compile(tuple(part)))
         if line is None and self.interrupted is not None:
             return ()
         if not line:
@@ -301,7 +318,7 @@ class Script:
 
         Raises InputError if that is not possible.
         """
-        line = None if self._child.closed else self._ask(Relaunch(index, changes))
+        line = None if self._child.closed else self._ask_again(Relaunch(index, changes))
         found: Launch | str = from_line(Launch | str, line) if line else "its process has ended"
         return refuse(found) if isinstance(found, str) else found
 

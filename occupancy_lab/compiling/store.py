@@ -7,6 +7,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,6 +109,19 @@ class Store:
     def keeps(self) -> bool:
         """Whether the store keeps anything."""
         return self.directory is not None
+
+    @property
+    def triton_cache(self) -> Path | None:
+        """The folder that Triton keeps the lab's compiles in; None if it cannot be written."""
+        if self.directory is None:
+            return None
+        try:
+            make_directory(self.directory)
+            has_room = shutil.disk_usage(self.directory).free > MOST_TEXT_BYTES
+        except OSError:
+            return None
+        is_free = has_room and os.access(self.directory, os.W_OK)
+        return self.directory / "triton-cache" if is_free else None
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""

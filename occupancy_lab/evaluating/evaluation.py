@@ -18,6 +18,7 @@ from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_erro
 from occupancy_lab.gpus import find_gpus
 from occupancy_lab.inputs import NamedKernel, chosen_kernel, gpu_measured
 from occupancy_lab.kernel import own_kernel
+from occupancy_lab.prediction import part_cell
 from occupancy_lab.sweeping.recorded import (
     UNSTEADY,
     read_table,
@@ -26,7 +27,7 @@ from occupancy_lab.sweeping.recorded import (
     row_problem,
 )
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import change, count, difference, formatted, listed
+from occupancy_lab.text.words import as_sentence, change, count, difference, formatted, listed
 from occupancy_lab.throughput.launch_time import MEASURED, basis_words
 from occupancy_lab.throughput.rounds import launch_us
 
@@ -182,10 +183,14 @@ class Evaluation(Answer):
         """Return the evaluation in words: the *full* text, or a screen."""
         sections = (
             *(_result_section(result) for result in self.results),
-            Section("What the numbers are", sentences=(*EXPLAINED.splitlines(), *_left_out(self))),
+            Section(
+                "What the numbers are",
+                sentences=(*_uses(self), *EXPLAINED.splitlines(), *_left_out(self)),
+            ),
         )
         found = {f"{one.title}, {literal(one.use)}": one.score for one in self.results}
-        overview = Section("", (_score_table(found),), (SHORT, *_left_out(self)))
+        sentences = (*_uses(self), SHORT, *_left_out(self))
+        overview = Section("", (_score_table(found),), sentences)
         return Document(
             "Predicted times, set against measured ones",
             tuple(_in_short(result) for result in self.results),
@@ -198,7 +203,7 @@ class Evaluation(Answer):
 
 
 def evaluate(
-    table: pd.DataFrame,
+    table: pd.DataFrame | None = None,
     *,
     kernels: Mapping[str, Kernel | NamedKernel] | None = None,
     top: int = 10,
@@ -210,7 +215,8 @@ def evaluate(
     Args:
         table: The columns of a measured sweep, as from `read_table` and `recorded_table`; the order
             of the rows settles ties. Only launches with as many programs as planned count. Each
-            value of `use`, if it is there, is evaluated separately.
+            value of `use`, if it is there, is evaluated separately. None takes the recorded
+            measurements, as the command does.
         kernels: Kernels by name that are not the lab's own, as from `load_kernel` or
             `chosen_kernel`.
         top: How many of the worst launches to list.
@@ -218,6 +224,8 @@ def evaluate(
     Raises:
         InputError: a kernel is not known, or no measured launch can be predicted.
     """
+    if table is None:
+        table = choose(recorded_table(), (), ())
     rows = counted_rows(table if "use" in table else table.assign(use="all"))
     nothing = "there is nothing to evaluate"
     if rows.empty:
@@ -305,8 +313,13 @@ def broken_limits(evaluation: Evaluation, limits: Mapping[str, float]) -> Iterat
                 )
 
 
-USES = ("tuning", "held out", "fresh")
-"""The uses that are evaluated by default; "benchmark", the tutorial's, must be asked for."""
+USES: Mapping[str, str] = {
+    "tuning": "the model was fitted to the launches of tuning",
+    "held out": "the launches of held out were kept out of fitting, to test it",
+    "fresh": "the shapes of fresh were drawn at random after it was fitted",
+}
+"""The uses that are evaluated by default, with their meanings; "benchmark", the tutorial's, must be
+asked for."""
 
 
 def run(
@@ -365,7 +378,6 @@ SHORT = (
 )
 EXPLAINED = """\
 The error of a launch is |predicted / measured - 1|; the bias is the same with its sign.
-The goals are what the lab aims at; where a number does not reach its goal, so far it has not.
 The first choice is the configuration of a shape with the least predicted time; what it loses is \
 its measured time over that of the fastest, minus 1.
 The rank correlation is Spearman's between predicted and measured times inside a shape, its mean \
@@ -374,6 +386,13 @@ roofline takes a launch and the traffic at the bandwidth of the data sheet: the 
 every configuration of a shape. It cannot choose, so its first choice is the first row of the grid.
 highest occupancy launches the configuration with the highest occupancy, the first row of the grid \
 where several have it. It says no time."""
+
+
+def _uses(evaluation: Evaluation) -> Iterator[str]:
+    """Say what the uses mean."""
+    there = {one.use for one in evaluation.results}
+    if words := [meaning for use, meaning in USES.items() if use in there]:
+        yield as_sentence("; ".join(words))
 
 
 def _left_out(evaluation: Evaluation) -> Iterator[str]:
@@ -406,17 +425,14 @@ def _result_section(result: Result) -> Section:
 
 
 def _score_table(scores: Mapping[str, Score]) -> Table:
-    rows = tuple(
-        (metric.words, formatted(metric.goal, metric.form), *map(metric.write, scores.values()))
-        for metric in METRICS.values()
-    )
-    return Table(("", "goal", *scores), rows)
+    rows = tuple((metric.words, *map(metric.write, scores.values())) for metric in METRICS.values())
+    return Table(("", *scores), rows)
 
 
 def _group_table(groups: tuple[Group, ...]) -> Table:
     rows = tuple(
         (
-            f"{group.by}: {group.value}",
+            f"{group.by}: {part_cell(group.value) if group.by == 'bound' else group.value}",
             str(group.errors.launches),
             f"{group.errors.median:.1%}",
             f"{group.errors.p90:.1%}",
@@ -436,7 +452,7 @@ def _worst_table(worst: tuple[Miss, ...]) -> Table:
             f"{miss.predicted_us:.4g}",
             f"{miss.measured_us:.4g}",
             change(miss.error),
-            miss.bound,
+            part_cell(miss.bound),
         )
         for miss in worst
     )

@@ -1,4 +1,4 @@
-"""The quality of one way of predicting: errors in time, the cost of choices, and the goals."""
+"""The quality of one way of predicting: errors in time, and the cost of choices."""
 
 from __future__ import annotations
 
@@ -89,15 +89,14 @@ def _rank_correlation(rows: pd.DataFrame, costs: pd.Series[Any]) -> float | None
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a score: its name, how it is read and written, and its goal."""
+    """One number of a score: its name, and how it is read and written."""
 
     words: str
     read: Callable[[Score], float | None]
-    goal: float | None
     form: str = ".1%"
     """Measured times are accurate to a tenth of a percent at best."""
     least: bool = False
-    """Whether the goal is a minimum, not a maximum."""
+    """Whether a limit of it is a minimum, not a maximum."""
 
     def write(self, score: Score) -> str:
         """Return the number of *score* as text, or a dash if there is none."""
@@ -115,15 +114,13 @@ def _error(name: str) -> Callable[[Score], float | None]:
 
 METRICS: Mapping[str, Metric] = MappingProxyType(
     {
-        "median": Metric("median error", _error("median"), 0.03),
-        "mean": Metric("mean error", _error("mean"), None),
-        "p90": Metric("90th percentile of the error", _error("p90"), 0.10),
-        "mean_loss": Metric("time lost by the first choice, mean", attrgetter("mean_loss"), 0.01),
-        "worst_loss": Metric(
-            "time lost by the first choice, worst", attrgetter("worst_loss"), 0.05
-        ),
-        "rank": Metric("rank correlation", attrgetter("rank_correlation"), 0.9, ".2f", least=True),
+        "median": Metric("median error", _error("median")),
+        "mean": Metric("mean error", _error("mean")),
+        "p90": Metric("90th percentile of the error", _error("p90")),
+        "mean_loss": Metric("time lost by the first choice, mean", attrgetter("mean_loss")),
+        "worst_loss": Metric("time lost by the first choice, worst", attrgetter("worst_loss")),
+        "rank": Metric("rank correlation", attrgetter("rank_correlation"), ".2f", least=True),
     }
 )
-"""The numbers of a score by name; the goals are those of the prediction. The measured times
-themselves are known to some 3%: half of the recorded launches spread by as much."""
+"""The numbers of a score by name. The measured times themselves are known to some 3%: half of the
+recorded launches spread by as much."""

@@ -65,7 +65,7 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
     from occupancy_lab.explaining.dry_run import explain_launch
     from occupancy_lab.explaining.script_runs import explain_script
 
-    of_launch = _arguments(explain_launch)
+    of_launch = _arguments(explain_launch) | {"compared"}
     foreign = asked.keys() - (of_launch if cols is None else of_matrix)
     unknown = foreign - of_matrix - of_launch
     if unknown:

@@ -12,7 +12,7 @@ from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import SHORT_HEADERS, number_headers, numbers
 from occupancy_lab.explaining.neighbours import first_of, have_times
-from occupancy_lab.prediction import time_lost
+from occupancy_lab.prediction import part_cell, time_lost
 from occupancy_lab.text.document import Table, literal
 from occupancy_lab.text.words import (
     cell,
@@ -208,7 +208,7 @@ def _times(line: ScriptLine, total: KernelTime | None) -> tuple[str, ...]:
         return ("-",) * 5
     low, us, high = (cell(one / time.launches) for one in (time.low_us, time.us, time.high_us))
     share = percent(time.us / total.us) if total.us else "-"
-    return us, f"{low} to {high}", cell(time.lost_us), share, record.prediction.bound
+    return us, f"{low} to {high}", cell(time.lost_us), share, part_cell(record.prediction.bound)
 
 
 def _occupancy_cells(line: ScriptLine) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.script import Changed, Script
+from occupancy_lab.compiling.script import NOT_LAUNCHED, Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError, few_of, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
@@ -230,10 +230,7 @@ class ScriptExplanation(Answer):
             sections.append(Section("", (), basis))
         return Document(
             f"{literal(self.name)}: {count(len(overview.names), 'launch line')}",
-            (
-                *overview.answer(),
-                "Nothing was launched: GPU tensors had shapes, but only small ones had values.",
-            ),
+            (*overview.answer(), NOT_LAUNCHED),
             tuple(sections),
         )
 
@@ -294,6 +291,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     options: Words = (),
     assume: Words = (),
     warm: bool = False,
+    compared: bool = True,
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
 
@@ -303,7 +301,8 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     autotuned kernels, as `explain_launch` takes them; they do not change other kernels. *assume* is
     as `explain_launch` takes it for the parameters of any launched kernel, and as `dry_trace` takes
     it for values that the script reads. *warm* is as `explain_launch` takes it. *compile_timeout*
-    limits the seconds of the function and of each compile.
+    limits the seconds of the function and of each compile. Unless *compared*, what the launches are
+    compared with is compiled only when it is asked for, which runs the function again.
 
     Raises InputError, with the line of the script, for what cannot be done without a GPU, and if
     the function launches nothing.
@@ -323,6 +322,6 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
             assumed = read_assumed(words, names)
             for first, run in script_runs(script, chosen, assumed, warm=warm):
                 lines.append(ScriptLine(first, run, one))
-                if isinstance(run, Explanation):
+                if compared and isinstance(run, Explanation):
                     run.to_document()  # compiles what it compares with while the script is open
     return ScriptExplanation(name, tuple(lines), tuple(ran))

@@ -8,7 +8,7 @@ import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
-from occupancy_lab.compiling import inductor
+from occupancy_lab.compiling import Store, inductor, store_directory
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
@@ -134,6 +134,9 @@ class MeasuringProcess:
         environment = {} if device is None else dict.fromkeys(VISIBLE, device)
         # By default torch.compile's cache is in the temporary folder, which a child removes.
         environment[inductor.CACHE_VARIABLE] = inductor.cache_directory()
+        # What was compiled for the launches is there.
+        if (compiled := Store(store_directory()).triton_cache) is not None:
+            environment["TRITON_CACHE_DIR"] = str(compiled)
         self._child = Child("occupancy_lab.measuring.measure", environment=environment)
         self._timeout = timeout
 

@@ -27,6 +27,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.journal import measure_launches
 from occupancy_lab.measuring.measure import NAIVE_KERNEL, PROVIDERS
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, chosen_devices
+from occupancy_lab.prediction import part_cell
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     cell,
@@ -270,7 +271,7 @@ def _predicted(row: ProviderRow, config: Config) -> tuple[str, ...]:
         formatted(row.num_programs),
         cell(predicted),
         "-" if prediction is None else f"{cell(prediction.low_us)} - {cell(prediction.high_us)}",
-        formatted(None if prediction is None else prediction.bound),
+        "-" if prediction is None else part_cell(prediction.bound),
         cell(row.measurement.us),
         difference_cell(predicted, row.measurement.us),
     )

@@ -396,11 +396,10 @@ def _kernels_section(
     kernels: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]
 ) -> Section:
     """Return the table of *kernels* without known launches."""
-    headers = ("gain", "kernel", "num_warps", "n_regs", "%", "limiter", "what to try: why")
+    headers = ("gain", "kernel", "num_warps", "n_regs", "occupancy", "limiter", "what to try: why")
     rows, left = _equal_in_one([_cells(one, gpus) for one in kernels], headers, top)
     sentences = [
         "gain is the estimated speedup on a full GPU, without the launch's bytes.",
-        "% is the occupancy.",
     ]
     steps = [one.gain_by or one.next_step for one in kernels]
     asked = [cap for cap in CAPS if any(f"({cap}=" in step for step in steps)]
@@ -431,7 +430,7 @@ def _cells(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> tuple[str, ...]:
         literal(f"{_short(one.kernel)} {one.target}{constexprs}"),
         str(one.num_warps),
         str(one.n_regs),
-        percent(one.occupancy or 0).removesuffix("%"),
+        percent(one.occupancy or 0),
         ", ".join(_limiters(one, gpus)),
         literal(one.gain_by or one.next_step),
     )

@@ -427,7 +427,7 @@ def scan_views(
     rows = found.rows()[: view.top]
     if complaints := [*exports.write(COLUMNS, rows)]:
         refuse("; ".join(complaints))
-    status = int(bool(whole.kernels) and all(one.n_regs is None for one in whole.kernels))
+    status = int(all(one.n_regs is None for one in whole.kernels))
     if form is not None:
         return FORMS[form](COLUMNS, rows), status
     return write_scan(found, top=view.top or TOP, every=view != View()).blocks(), status

@@ -27,7 +27,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.prediction import ratio_error
+from occupancy_lab.prediction import part_cell, ratio_error
 from occupancy_lab.signature import read_options
 from occupancy_lab.sweeping.grid import add_columns, expand, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import row_conditions, row_resources
@@ -44,9 +44,11 @@ from occupancy_lab.text.words import (
     difference,
     limiter_list,
     listed,
+    percent,
     range_sentence,
 )
 from occupancy_lab.throughput.launch_time import MEASURED
+from occupancy_lab.values import Status
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
 if TYPE_CHECKING:
@@ -161,6 +163,10 @@ def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to c
                 options=given,
             )
         ]
+        failures = filter(None, (one.why_not() for one in tasks))
+        skipped = [one.reason for one in failures if one.status is Status.SKIPPED]
+        if skipped and len(skipped) == len(tasks):
+            refuse(skipped[0])
         try:
             table = run_tasks(tasks, compiler)
         except UnfinishedError as interrupt:
@@ -333,7 +339,7 @@ SHOWN = {
     "shared": "shared",
     "programs_per_multiprocessor": "programs",
     "tutorial_programs": "tutorial",
-    "occupancy": "%",
+    "occupancy": "occupancy",
     "limiter": "limiter",
     "predicted_us": "predicted us",
     "speed_of_light_us": "least us",
@@ -446,11 +452,12 @@ def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
     vendors = {key: (gpus.get(key) or find_gpu(key)).vendor for key in fine["gpu"].unique()}
     limiters = zip(fine["gpu"], fine["limiter"], strict=True)
     shown = fine.assign(
-        occupancy=(fine["occupancy"] * 100).round().astype("Int64"),
+        occupancy=fine["occupancy"].map(percent, na_action="ignore"),
         limiter=[", ".join(limiter_list(vendors[key], names)) for key, names in limiters],
         predicted_us=fine["predicted_us"].map(cell, na_action="ignore").astype("string")
         + _marks(fine),
         speed_of_light_us=fine["speed_of_light_us"].map(cell, na_action="ignore"),
+        bound=fine["bound"].map(part_cell, na_action="ignore"),
     )
     if "us" not in fine:
         return shown
@@ -494,7 +501,6 @@ def _longest_word(column: pd.Series[Any]) -> int:
 def _legend(shown: pd.DataFrame, spared: list[str]) -> str:
     """Explain columns and marks, and name the columns for which there was no room."""
     meanings = {
-        "%": "the occupancy",
         "tutorial": "the number by the tutorial's formula",
         "least us": "the speed of light by the data sheet",
         "off": "the error of the predicted time",

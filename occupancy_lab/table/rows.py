@@ -124,9 +124,7 @@ def _csv_rows(name: str, text: str, columns: Mapping[str, Column]) -> Rows:
     for column, times in Counter(header).items():
         if times > 1:
             refuse(f"{name} has the column {quoted(column)} {times} times")
-    for place, row in lines:
-        if len(row) != len(header):
-            refuse(f"{name}, {place}: found {len(row)} fields, expected {len(header)}")
+    _check_fields(name, header, lines)
     places = [place for place, _ in lines]
     values: list[Sequence[Any]] = []
     for column, cells in zip(header, zip(*(row for _, row in lines), strict=True), strict=False):
@@ -144,6 +142,20 @@ def _csv_rows(name: str, text: str, columns: Mapping[str, Column]) -> Rows:
         values.append([read[cell] for cell in cells])
     rows = [dict(zip(header, row, strict=True)) for row in zip(*values, strict=True)]
     return Rows(name, places, rows, header)
+
+
+def _check_fields(
+    name: str, header: Sequence[str], lines: Sequence[tuple[str, Sequence[str]]]
+) -> None:
+    """Raise InputError unless each of *lines* has as many fields as the header."""
+    for place, row in lines:
+        if len(row) > len(header) == 1:
+            refuse(
+                f"{name} is neither CSV nor JSON; give a file that sweep --export-csv, trace --json"
+                " or the like wrote"
+            )
+        if len(row) != len(header):
+            refuse(f"{name}, {place}: found {len(row)} fields, expected {len(header)}")
 
 
 def _guessed(cells: Sequence[str]) -> Sequence[Any]:

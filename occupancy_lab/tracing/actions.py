@@ -66,9 +66,10 @@ def with_actions(
     times = [(one, took) for one in shown if (took := one.time) is not None]
     total = KernelTime.total(took for _, took in times)
     least = 0.0 if total is None else WORTH_TRYING * total.us
-    most = [(one, (took.lost_us or 0.0) > least) for one, took in times[: effort.kernels]]
-    wanted = [one for one, is_worth in most if is_worth]
-    minor = tuple(one.kernel for one, is_worth in most if not is_worth)
+    worth = [one for one, took in times if (took.lost_us or 0.0) > least]
+    minor = tuple(one.kernel for one, took in times if (took.lost_us or 0.0) <= least)
+    wanted = worth[: effort.kernels]
+    lesser = tuple(one.kernel for one in worth[effort.kernels :])
     until = time.monotonic() + effort.seconds
     tried: dict[int, TracedKernel] = {}
     failed: list[str] = []
@@ -90,7 +91,12 @@ def with_actions(
     kernels = tuple(tried.get(id(one), one) for one in found.kernels)
     untried = tuple(one.kernel for one in wanted if id(one) not in tried)
     return dataclasses.replace(
-        found, kernels=kernels, untried=untried, failed=tuple(failed), minor=minor
+        found,
+        kernels=kernels,
+        untried=untried,
+        failed=tuple(failed),
+        minor=minor,
+        lesser=lesser,
     )
 
 

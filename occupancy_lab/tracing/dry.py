@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.compiling.script import Changed
+from occupancy_lab.compiling.script import NOT_LAUNCHED, Changed
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import DoesNotFitError, InputError, quoted, refuse
 from occupancy_lab.explaining.overview import KernelTime, argument_classes, together
@@ -26,7 +26,6 @@ from occupancy_lab.text.words import as_sentence, duration, listed, overlap_sent
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort, with_actions
 from occupancy_lab.tracing.fusing import each_handover
 from occupancy_lab.tracing.page import (
-    NOT_LAUNCHED,
     NOTHING,
     Outcome,
     action_sentence,
@@ -128,7 +127,8 @@ def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         if place and not word.startswith("-"):
             break
     return refuse(
-        f"a dry run takes `python FILE.py ...`, and {quoted(shlex.join(command))} names no FILE.py"
+        f"{quoted(shlex.join(command))} names no FILE.py: give `python FILE.py ...`, with the file"
+        " that a `-m` or a script stands for"
     )
 
 

@@ -7,11 +7,15 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from occupancy_lab.compiling.script import NOT_LAUNCHED
 from occupancy_lab.errors import some_of
 from occupancy_lab.explaining.overview import KernelTime, apart
+from occupancy_lab.gpus import present_gpus
 from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.prediction import part_cell
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
+    as_sentence,
     cell,
     count,
     duration,
@@ -77,7 +81,9 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
                 "Nothing could be noted: the program is not Python, or ignores PYTHONPATH or"
                 " sitecustomize, as -E, -I and -S make it do"
             )
-        return Document(title, (f"{nothing}.",), sections)
+        elif outcome is not None and outcome.ran is None and not present_gpus():
+            nothing += "; there is no GPU here, and --dry-run needs none"
+        return Document(title, (as_sentence(nothing),), sections)
     shown = shown_kernels(found)
     times = {id(one): one.time for one in shown if one.time is not None}
     measured = any(one.measured for one in times.values())
@@ -145,13 +151,15 @@ def _tables(
     last = tuple(
         (
             number,
-            _programs(one),
+            *_programs(one),
             "-" if one.calculation is None else limiter_words(one.calculation),
             literal(configuration(one)) + _distinction(one, shown),
         )
         for number, one in zip(numbers, shown, strict=True)
     )
-    where = Table(("", "programs", "limiter", "configuration"), last, prose=True)
+    where = Table(
+        ("", "programs", "at once", "waves", "limiter", "configuration"), last, prose=True
+    )
     return (*first, where, *_actions(shown))
 
 
@@ -163,8 +171,12 @@ def _bound_cells(kernel: TracedKernel) -> tuple[str, str, str]:
     """
     found = kernel.prediction
     if found is None or found.busiest is None or not found.us:
-        return "-" if found is None else found.bound, "-", "-"
-    return found.bound, found.busiest.name, percent(found.busiest.us / found.us)
+        return "-" if found is None else part_cell(found.bound), "-", "-"
+    return (
+        part_cell(found.bound),
+        part_cell(found.busiest.name),
+        percent(found.busiest.us / found.us),
+    )
 
 
 def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:
@@ -213,6 +225,11 @@ def not_tried(found: Traced) -> Iterator[str]:
             f"{_named(minor)} {lose} {percent(WORTH_TRYING)} of the time of all kernels or less: no"
             f" launch near {near} was tried."
         )
+    if found.lesser:
+        yield (
+            "Launches were only tried near those that lose most, and not near"
+            f" {_named(found.lesser)}."
+        )
     if found.failed:
         yield f"No launch near {_named(found.failed)} could be compiled and predicted here."
     if found.untried:
@@ -237,8 +254,9 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
     """Explain the columns whose names do not explain them."""
     if gpus:
         yield (
-            "programs: those of a launch, and how many run at once; waves is the first divided by"
-            " the second, and its fraction is how full the last wave is; % is the occupancy of each"
+            "programs are those of a launch, at once how many of them run together; waves is the"
+            " first divided by the second, and its fraction is how full the last wave is; occupancy"
+            " is that of each"
             f" {multiprocessor_words(gpus)}; local B is local memory per thread, register spills"
             " included."
         )
@@ -265,7 +283,7 @@ def _lost_sentence(
     most, lost = max(timed, key=lambda pair: pair[1])
     predicted = "" if total.measured else "predicted to be "
     words += f"; {duration(total.lost_us)} of them are {predicted}lost"
-    if len(times) > 1:
+    if len({one.kernel for one, _ in timed}) > 1:
         words += f", {duration(lost)} of these in {literal(most.kernel)}"
     return f"{words}."
 
@@ -303,6 +321,12 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
         " by itself; busiest is the unit that works longest, and busy for how much of the time, by"
         " the model: what Nsight Compute calls Speed Of Light."
     )
+    least = [one.time for one in shown if one.time is not None and one.time.light_us]
+    if any(one.us < (one.light_us or 0.0) for one in least):
+        yield (
+            "A launch can take less than its least, which counts all bytes that it writes: its last"
+            " writes may still be in the L2 cache when it ends."
+        )
     if steered := [one.kernel for one in shown if _is_steered(one)]:
         yield (
             f"What {_named(steered)} does depends on values that are not known: least counts"
@@ -386,7 +410,7 @@ def short_name(name: str) -> str:
     return literal(name if len(name) <= LONGEST_NAME else f"{name[:half]}…{name[1 - half :]}")
 
 
-SITS = ("waves", "%", "regs", "shared B", "local B")
+SITS = ("occupancy", "regs", "shared B", "local B")
 """The headers of the columns that `_sits` returns."""
 
 
@@ -406,28 +430,27 @@ def _time_cells(time: KernelTime | None, total: KernelTime) -> tuple[str, ...]:
 
 def _sits(kernel: TracedKernel) -> tuple[str, ...]:
     """Return how the kernel fills the GPU, in the order of SITS."""
-    plan, found = kernel.plan(kernel.main_grid), kernel.calculation
-    waves = "-" if plan is None or plan.waves is None else f"{plan.waves:.2f}"
+    found = kernel.calculation
     if found is None:
-        return (waves, *["-"] * (len(SITS) - 1))
+        return ("-",) * len(SITS)
     resources = found.resources
     return (
-        waves,
-        f"{100 * found.occupancy.occupancy:.0f}",
+        percent(found.occupancy.occupancy),
         formatted(resources.n_regs),
         formatted(resources.shared + resources.static_shared),
         formatted(resources.local_bytes),
     )
 
 
-def _programs(kernel: TracedKernel) -> str:
+def _programs(kernel: TracedKernel) -> tuple[str, str, str]:
+    """Return how many programs a launch has, how many run at once, and the waves."""
     main = kernel.main_grid
     plan = kernel.plan(main)
     if main is None:
-        return "-"
+        return "-", "-", "-"
     if plan is None or plan.waves is None:
-        return str(math.prod(main))
-    return f"{plan.num_programs} of {plan.resident_programs}"
+        return str(math.prod(main)), "-", "-"
+    return str(plan.num_programs), str(plan.resident_programs), f"{plan.waves:.2f}"
 
 
 def _summary(found: Traced) -> str:
@@ -534,9 +557,6 @@ def main_grid_words(kernel: TracedKernel) -> str:
     if time is None or own is None or own.measured != time.measured or not time.us:
         return words
     return f"{words} and {percent(own.us / time.us)} of the time"
-
-
-NOT_LAUNCHED = "Nothing was launched: tensors on the GPU had shapes, only small ones had values."
 
 
 def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:

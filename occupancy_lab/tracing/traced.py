@@ -437,6 +437,8 @@ class Traced:
     """Kernels for which nothing could be tried: their texts are gone, or do not compile here."""
     minor: tuple[str, ...] = ()
     """Kernels for which nothing was tried, because they lose no more than WORTH_TRYING."""
+    lesser: tuple[str, ...] = ()
+    """Kernels for which nothing was tried, because enough others lose more."""
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:

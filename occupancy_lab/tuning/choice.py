@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.explaining.variants import failed_sentences
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
-from occupancy_lab.prediction import PARTS, ratio_error
+from occupancy_lab.prediction import PARTS, part_cell, ratio_error
 from occupancy_lab.sweeping.recorded import rival_sentences, row_config
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
@@ -277,7 +277,7 @@ def _cells(choice: Choice, knobs: Sequence[str]) -> tuple[str, ...]:
     settings = dict(choice.settings)
     values = " / ".join(literal(str(settings.get(name, "-"))) for name in knobs)
     numbers = (values, str(choice.num_programs))
-    return (literal(choice.kernel), *numbers, cell(choice.predicted_us), choice.bound)
+    return (literal(choice.kernel), *numbers, cell(choice.predicted_us), part_cell(choice.bound))
 
 
 def _headers(knobs: Sequence[str]) -> tuple[str, ...]:

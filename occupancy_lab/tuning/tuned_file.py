@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_given, read_json
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.prediction import part_cell
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, count, listed
 
@@ -197,7 +198,7 @@ def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
         if several and low is not None and high is not None:
             time += f" ({cell(low)} to {cell(high)})"
         values = [*(one.sizes[name] for name in sizes), *(one.config.get(name) for name in names)]
-        rows.append((*(literal(str(value)) for value in values), time, one.bound))
+        rows.append((*(literal(str(value)) for value in values), time, part_cell(one.bound)))
     headers = (*map(literal, (*sizes, *names)), "us", "bound")
     return Table(headers, tuple(rows))
 

@@ -254,6 +254,9 @@ def test_one_configuration_of_an_autotuned_launch_is_checked() -> None:
     found = check("predicted_us < 200", f"{path}:main", gpu="h100")
     (row,) = found.outcomes[0].rows
     assert (found.status, found.not_launched, row.values["BLOCK_N"]) == (0, 3, 256)
+    (finding,) = check("occupancy >= 0.2", f"{path}:main", gpu="h100").findings
+    assert finding.mend is not None
+    assert finding.mend.changes == {"num_warps": 16}
 
 
 @pytest.mark.slow

@@ -99,14 +99,16 @@ def test_fail_on(condition: str, status: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["before.json"], "two files or folders"),
+        (["before.json"], "give BEFORE and AFTER"),
         (["before.json", "missing.json"], "No such file"),
         (["before.json", "after.json", "--fail-on", "n_regs > 1"], "the nearest is"),
-        (["before.json", "after.json", "--cols", "781"], "BEFORE and AFTER are not compiled"),
+        (["before.json", "after.json", "--cols", "781"], "neither BEFORE nor AFTER is a function"),
         (["--triton", "3.6.0", "--cols", "781"], "two different versions"),
         (["--triton", "3.6.0,3.7.1"], "give --cols"),
         (["a.json", "--triton", "3.6.0,3.7.1"], "one FILE.py:FUNCTION"),
-        (["none.json", "none.json"], "no rows to compare"),
+        (["none.json", "after.json"], "no rows to compare in none.json"),
+        (["before.json", "{}.json", "--fail-on", "after_n_regs > 1"], "to compare in {}.json"),
+        (["before.json", "garbage.json"], "no rows to compare in garbage.json"),
         (["-", "-"], "give a file for the other"),
         (["before.json", "after.json", "--match", "kernel,n_reg"], "is not a column of both"),
         (["before.json", "after.json", "--match", "kernel,n_regs"], "is not a column of both"),
@@ -115,7 +117,8 @@ def test_fail_on(condition: str, status: int) -> None:
 )
 def test_invalid_arguments_end_with_2(arguments: list[str], words: str) -> None:
     """Invalid arguments give one sentence and status 2."""
-    Path("none.json").write_text("[]", encoding="utf-8")
+    for name, text in {"none": "[]", "{}": "{}", "garbage": "garbage"}.items():
+        Path(f"{name}.json").write_text(text, encoding="utf-8")
     done = run(*arguments)
     assert done.exit_code == 2
     assert words in done.stderr
@@ -253,6 +256,7 @@ ROWS = st.lists(
         num_warps=st.sampled_from([1, 4, 8]),
         local_bytes=st.integers(0, 2),
     ),
+    min_size=1,
     max_size=8,
 )
 
@@ -260,15 +264,13 @@ ROWS = st.lists(
 @given(before=ROWS, after=ROWS)
 def test_every_row_is_counted_once(before: list[dict[str, Any]], after: list[Any]) -> None:
     """Each row of a table is unchanged, in one change, or only in that table."""
-    if not before and not after:
-        return
     found = diff(before, after)
     for rows, only, side in ((before, found.removed, "before"), (after, found.added, "after")):
         changed = sum(len(getattr(one, side)) for one in found.changes)
         assert found.unchanged + changed + len(only) == len(rows)
 
 
-@given(rows=ROWS.filter(bool))
+@given(rows=ROWS)
 def test_a_table_does_not_differ_from_itself(rows: list[dict[str, Any]]) -> None:
     """A table has no changes against itself with rows in another order."""
     found = diff(rows, rows[::-1])
@@ -295,3 +297,35 @@ def test_two_tritons_compile_the_same_launches(
     assert [triton for triton, _ in asked] == ["3.6.0", "3.7.1"]
     assert asked[0][1] == asked[1][1]
     assert [*asked[0][1]["num_warps"]] == [4, 8]
+
+
+VERSION = """
+import torch, triton, triton.language as tl
+
+@triton.jit
+def scale(X, n, BLOCK: tl.constexpr):
+    x = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(X + x, tl.load(X + x, mask=x < n) * FACTOR, mask=x < n)
+
+def main():
+    for n in (1000, 4000):
+        scale[(n,)](torch.empty(n, device="cuda"), n, BLOCK=512, num_warps=WARPS)
+"""
+
+
+@pytest.mark.slow
+def test_two_versions_of_a_file_are_compared(tmp_path: Path) -> None:
+    """Functions and scripts are compiled; launches match whose options have changed."""
+    for name, factor, warps in (("old", "2.0", "4"), ("new", "x", "8")):
+        text = VERSION.replace("FACTOR", factor).replace("WARPS", warps)
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    both = [f"{tmp_path}/{name}.py" for name in ("old", "new")]
+    done = run(*(f"{one}:main" for one in both), "--gpu", "h100", "--json")
+    found = json.loads(done.output)
+    assert (found["removed"], found["added"], done.exit_code) == ([], [], 0)
+    rows = {one["row"] for one in found["changes"]}
+    assert rows == {f"scale on h100, num_warps 4 → 8, n {n}" for n in (1000, 4000)}
+    launch = ["--signature", "*fp32,1000", "--constexpr", "BLOCK=512", "--gpu", "h100"]
+    of_kernels = [f"{one}:scale" for one in both]
+    assert json.loads(run(*of_kernels, *launch, "--json").output)["unchanged"] == 1
+    assert run(*of_kernels, *launch, "--cols", "781").exit_code == 2

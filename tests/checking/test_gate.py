@@ -50,7 +50,6 @@ def gate(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {
         "GITHUB_ACTIONS": "true",
         "GITHUB_WORKSPACE": str(folder),
-        "TRITON_CACHE_DIR": str(folder / "cache"),
         "OCCUPANCY_LAB_CACHE_DIR": str(folder / "store"),
     }
     return subprocess.run(
@@ -77,13 +76,17 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path
 
 
+CACHE = "store/triton-cache"
+"""Where `gate` compiles."""
+
+
 def stack_bytes(folder: Path) -> set[int]:
     """Return the local memory of every cubin in a cache as NVIDIA's cuobjdump reads it, bytes."""
     from triton import knobs
 
     cuobjdump = knobs.nvidia.cuobjdump.path
     found = set()
-    for cubin in (folder / "cache").rglob("*.cubin"):
+    for cubin in (folder / CACHE).rglob("*.cubin"):
         done = subprocess.run(
             [cuobjdump, "-res-usage", cubin], capture_output=True, text=True, check=True
         )
@@ -97,12 +100,12 @@ def test_a_deliberate_spill_is_caught(repository: Path) -> None:
     passed = gate(repository, *LAUNCH)
     assert passed.returncode == 0, passed.stderr
     assert stack_bytes(repository) == {0}
-    shutil.copytree(repository / "cache", repository / "before")
+    shutil.copytree(repository / CACHE, repository / "before")
 
     file = repository / "kernels" / "rows.py"
     file.write_text(KERNEL.replace("4096}, num_warps=8", "32768}, num_warps=4"), encoding="utf-8")
     commit(repository, "More columns")
-    shutil.rmtree(repository / "cache")
+    shutil.rmtree(repository / CACHE)
     outputs = ["--json", "--sarif", "checks.sarif", "--junit", "checks.xml"]
     caught = gate(repository, *LAUNCH, *outputs)
     assert caught.returncode == 1, caught.stderr
@@ -121,11 +124,11 @@ def test_a_deliberate_spill_is_caught(repository: Path) -> None:
     file.write_text(KERNEL.replace("4096}, num_warps=8", fixed), encoding="utf-8")
     assert gate(repository, *LAUNCH).returncode == 0
 
-    scanned = gate(repository, "--scan", "cache", "--gpu", "h100")
+    scanned = gate(repository, "--scan", CACHE, "--gpu", "h100")
     assert scanned.returncode == 1
     assert f"file=kernels/rows.py,line={line}," in scanned.stderr
     condition = "after_local_bytes > 0 and before_local_bytes is None"
-    command = f"occupancy-lab diff before cache --gpu h100 --fail-on '{condition}'"
+    command = f"occupancy-lab diff before {CACHE} --gpu h100 --fail-on '{condition}'"
     assert shell(command, repository).returncode == 1
 
 
@@ -280,7 +283,6 @@ def test_the_workflow_runs(block: str, tmp_path: Path) -> None:
         **workflow.get("env", {}),
         "GITHUB_STEP_SUMMARY": str(tmp_path / "summary.md"),
         "GITHUB_ACTIONS": "true",
-        "TRITON_CACHE_DIR": str(tmp_path / "cache"),
         "OCCUPANCY_LAB_CACHE_DIR": str(tmp_path / "store"),
     }
     for one in ours:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import tempfile
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,7 +14,6 @@ import occupancy_lab
 from occupancy_lab.cli import doctor
 from occupancy_lab.cli.doctor import Finding, examine, write_findings
 from occupancy_lab.compiling import Store
-from occupancy_lab.compiling.compile import smallest_kernel
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.values import Resources
@@ -89,15 +89,13 @@ def test_a_triton_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> No
     assert (found.status, "file too short" in found.detail) == ("problem", True)
 
 
-def test_a_cache_that_cannot_be_written_is_no_missing_compiler(
+def test_a_folder_that_cannot_be_made_is_no_missing_compiler(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """If Triton's cache cannot be written, that is the problem."""
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "file" / "below"))
-    smallest_kernel().device_caches.clear()
+    """If there is no folder to compile in, that is the problem."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     found = finding("compiler for sm_90")
-    assert (found.status, "Not a directory" in found.detail) == ("problem", True)
+    assert (found.status, "No such file" in found.detail) == ("problem", True)
     assert "none" not in found.detail
 
 

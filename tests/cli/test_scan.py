@@ -97,7 +97,7 @@ def test_no_kernel_that_can_be_read_is_exit_1(cache: Path) -> None:
 
 
 def test_an_empty_cache_is_one_sentence(tmp_path: Path) -> None:
-    """An empty folder is reported to have no kernels, with exit 0."""
+    """An empty folder is reported to have no kernels, with exit 1."""
     done = run("scan", str(tmp_path), COLUMNS="200")
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert f"No kernel was found in {tmp_path}." in done.stdout

@@ -2,6 +2,7 @@
 
 import itertools
 import os
+import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -274,10 +275,24 @@ def test_what_ptxas_says_is_the_reason(capfd: pytest.CaptureFixture[str]) -> Non
 
 @pytest.fixture
 def trustless(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Give Triton a cache of its own to damage, and forget what this process compiled."""
+    """Give Triton a cache of its own, and forget what this process compiled."""
     forget_compiled()
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
     return tmp_path / "triton"
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """Forget what this process compiled, and return where a store in "store" has Triton's files."""
+    forget_compiled()
+    return tmp_path / "store" / "triton-cache"
+
+
+def forget_stored(store: Path) -> None:
+    """Remove all outcomes, but no file of Triton, from a store and from this process."""
+    forget_compiled()
+    for kind in ("resources", "texts"):
+        shutil.rmtree(store / kind)
 
 
 def forget_compiled() -> None:
@@ -299,21 +314,21 @@ def forget_compiled() -> None:
     ],
 )
 def test_what_is_cut_off_in_tritons_cache_is_compiled_again(
-    trustless: Path, tmp_path: Path, target: Target, kind: str, left: float | None
+    kept: Path, target: Target, kind: str, left: float | None
 ) -> None:
-    """A damaged or missing file of Triton's cache is made again."""
-    right = compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "first"))
+    """A damaged or missing file of Triton is made again."""
+    store = Store(kept.parent)
+    right = compile_resources(SOFTMAX, PROBLEM, CONFIG, target, store)
     hip = target.backend == "hip"
     suffix = {"binary": "hsaco" if hip else "cubin", "assembly": "amdgcn" if hip else "ptx"}
-    (file,) = trustless.rglob(f"softmax_kernel.{suffix.get(kind, kind)}")
+    (file,) = kept.rglob(f"softmax_kernel.{suffix.get(kind, kind)}")
     whole = file.read_bytes()
     if left is None:
         file.unlink()
     else:
         os.truncate(file, int(len(whole) * left))
-    forget_compiled()
-    again = compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "second"))
-    assert again == right
+    forget_stored(kept.parent)
+    assert compile_resources(SOFTMAX, PROBLEM, CONFIG, target, store) == right
     assert len(file.read_bytes()) == len(whole)
 
 
@@ -373,25 +388,20 @@ def test_only_what_ptxas_says_of_a_kernel_lasts(
 
 @pytest.mark.parametrize("kept", [True, False])
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
+@pytest.mark.usefixtures("trustless")
 def test_a_disk_that_cannot_be_written_is_no_missing_compiler(
-    trustless: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    target: Target,
-    *,
-    kept: bool,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target, *, kept: bool
 ) -> None:
     """A disk that cannot be written is the reason, and passes."""
-    trustless.write_text("a file")
-    if not kept:
-        monkeypatch.setattr(tempfile, "tempdir", str(trustless / "below"))
+    if kept:
+        (tmp_path / "triton-cache").write_text("a file")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere" / "below"))
     with pytest.raises(CompileError, match=r"Not a directory|No such file") as caught:
         compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path if kept else None))
     assert not isinstance(caught.value, TargetError)
     assert not failure_of(caught.value).lasting
-    if kept:
-        with pytest.raises(OSError, match="Not a directory"):
-            compiling.can_compile(target)
+    with pytest.raises(CompileError, match="no folder to compile in"):
+        compiling.can_compile(target)
 
 
 def test_what_would_fail_again() -> None:
@@ -405,29 +415,24 @@ def test_what_would_fail_again() -> None:
 
 
 @pytest.mark.parametrize("target", [SM_90, GFX942], ids=lambda target: target.name)
-def test_without_a_store_tritons_cache_is_left_alone(
-    trustless: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
+def test_what_the_lab_compiles_is_not_in_the_users_cache(
+    trustless: Path, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: Target
 ) -> None:
-    """Without a store, a compile neither reads nor writes Triton's cache."""
+    """The user's Triton cache gets nothing: the store has a cache, or a folder that is removed."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     right = resources(target)
     assert list(tmp_path.iterdir()) == []
     forget_compiled()
-    compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(tmp_path / "store"))
-    (binary,) = (*trustless.rglob("*.cubin"), *trustless.rglob("*.hsaco"))
-    binary.write_bytes(b"another")
-    forget_compiled()
-    assert resources(target) == right
-    assert binary.read_bytes() == b"another"
+    assert compile_resources(SOFTMAX, PROBLEM, CONFIG, target, Store(kept.parent)) == right
+    assert len([*kept.rglob("*.cubin"), *kept.rglob("*.hsaco")]) == 1
+    assert not trustless.exists()
     assert os.environ["TRITON_CACHE_DIR"] == str(trustless)
 
 
 def entries(cache: Path) -> set[str]:
     """Return the kernels with files in Triton's cache, and its empty folders."""
-    # If a kernel fails, the smallest one is compiled too, to see whether any compiles.
     folders = [[file.name for file in folder.iterdir()] for folder in cache.iterdir()]
-    names = {min(names).partition(".")[0] if names else "nothing" for names in folders}
-    return names - {"__grp__smallest_kernel"}
+    return {min(names).partition(".")[0] if names else "nothing" for names in folders}
 
 
 @pytest.mark.parametrize(
@@ -435,18 +440,19 @@ def entries(cache: Path) -> set[str]:
     [(unknown_name, SM_90), (no_instruction, SM_90), (unknown_name, GFX9999)],
 )
 def test_what_fails_leaves_nothing_in_tritons_cache(
-    trustless: Path, tmp_path: Path, function: Any, target: Target
+    trustless: Path, kept: Path, function: Any, target: Target
 ) -> None:
-    """A failed compile leaves no file in Triton's cache; a good one leaves all."""
-    store = Store(tmp_path / "store")
+    """A failed compile leaves no file of Triton; a good one leaves all."""
+    store = Store(kept.parent)
     compile_resources(SOFTMAX, PROBLEM, CONFIG, SM_90, store)
-    assert entries(trustless) == {"__grp__softmax_kernel"}
+    assert entries(kept) == {"__grp__softmax_kernel"}
     with pytest.raises(CompileError):
         compile_resources(kernel_of(function), PROBLEM, CONFIG, target, store)
     launch = kernel_of(function).launch(PROBLEM, CONFIG)
     (failure,) = compile_together([(function, launch)], target)
     assert isinstance(failure, Failure)
-    assert entries(trustless) == {"__grp__softmax_kernel"}
+    assert entries(kept) == {"__grp__softmax_kernel"}
+    assert entries(trustless) == set()
 
 
 def test_torch_operations_are_not_compiled() -> None:

@@ -130,16 +130,15 @@ def test_a_file_that_raises_is_told(compiler: Compiler, tmp_path: Path) -> None:
             compiler.check_file(file)
 
 
-def test_a_native_abort_is_told_in_the_compilers_words(
-    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """LLVM's message is the error, and Triton's cache gets no file."""
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "cache"))
+def test_a_native_abort_is_told_in_the_compilers_words(compiler: Compiler, tmp_path: Path) -> None:
+    """LLVM's message is the error, and no file of Triton is left."""
     file = write(tmp_path / "bits.py", ASSEMBLY)
     words = "died 3 times: error: couldn't allocate output register for constraint 'f'"
     with pytest.raises(CompileError, match=words):
         compiler.resources(named(file, "gfx942"))
-    assert not [path for path in (tmp_path / "cache").rglob("*") if path.is_file()]
+    kept = compiler.store.triton_cache
+    assert kept is not None
+    assert not [*kept.rglob("*.hsaco")]
 
 
 @pytest.mark.parametrize("answer", ["no JSON", "[]", '{"n_regs": "many"}', "null", "[" * 9999])

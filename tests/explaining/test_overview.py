@@ -12,6 +12,7 @@ from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.overview import KernelTime, apart, argument_classes, together
 from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
 from occupancy_lab.launch import BoundLaunch, Launch
+from occupancy_lab.prediction import part_cell
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration, percent
@@ -88,7 +89,7 @@ def test_each_launch_has_its_time_and_what_bounds_it(sizes: ScriptExplanation) -
         found, time = line.record.prediction, line.time  # type: ignore[union-attr]
         assert row[1:4] == (line.gpu.key, "3", cell(found.us))
         assert row[4:6] == (f"{cell(found.low_us)} to {cell(found.high_us)}", cell(time.lost_us))
-        assert row[7] == found.bound
+        assert row[7] == part_cell(found.bound)
 
 
 def test_the_answer_says_which_launch_takes_most(sizes: ScriptExplanation) -> None:
@@ -182,11 +183,11 @@ def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) ->
 
 
 def test_the_overview_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:
-    """No cell of the times is wrapped."""
+    """No cell of the times is wrapped, but the name of the bound may be."""
     out = io.StringIO()
     with mock.patch.dict(os.environ, {"COLUMNS": "80"}), contextlib.redirect_stdout(out):
         print_shown(sizes.to_document().blocks())
     lines = out.getvalue().splitlines()
     assert max(map(len, lines)) <= 80
     for row in tables(sizes)[0].rows:
-        assert any(all(cell in line for cell in row) for line in lines)
+        assert any(all(cell in line for cell in row[:-1]) for line in lines)

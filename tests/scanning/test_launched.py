@@ -171,10 +171,10 @@ def test_launches_of_torch_compile_are_as_a_dry_run_has_them(
     """Each traced launch is an entry with the same bytes and time, without further arguments."""
     program = tmp_path / "program.py"
     program.write_text(COMPILED, encoding="utf-8")
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     traced = dry_trace(["python", str(program)], gpu="h100").rows()
-    rows = scan(tmp_path / "triton", gpu="h100").rows()
+    rows = scan(tmp_path / "store" / "triton-cache", gpu="h100").rows()
     assert len(traced) > 1
     for kernel in traced:
         names = ("kernel", "num_warps", "n_regs", "dram_read_bytes", "predicted_us")

@@ -106,6 +106,13 @@ def test_bad_configurations_are_rows() -> None:
     assert numbers.isna().all(axis=None)
 
 
+def test_values_that_no_launch_takes_are_refused() -> None:
+    """A sweep without a possible configuration is an error, as it is for explain."""
+    done = run("sweep", "--cols", "781", "--gpu", "h100", "--num-warps", "3")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "occupancy-lab: num_warps is 3; Triton takes a power of two\n"
+
+
 def test_failed_compile_can_be_forgotten(
     tmp_path: Path, own_store: Path, compiled: list[str]
 ) -> None:
@@ -236,6 +243,6 @@ def test_two_sweeps_share_a_store(tmp_path: Path, undisturbed: bytes) -> None:
 
 def test_all_bad_is_exit_1() -> None:
     """A sweep exits with 1 if no row is ok, otherwise with 0."""
-    asked = ("sweep", "--cols", "100", "--gpu", "sm_90", "--num-stages", "1", "--csv", "--quiet")
-    assert run(*asked, "--num-warps", "3").returncode == 1
-    assert run(*asked, "--num-warps", "3,4").returncode == 0
+    asked = ("sweep", "--cols", "12672", "--gpu", "rtx4090", "--num-warps", "8", "--quiet")
+    assert run(*asked, "--num-stages", "4").returncode == 1
+    assert run(*asked, "--num-stages", "1,4").returncode == 0

@@ -80,15 +80,20 @@ def test_times_that_predictions_do_not_tell_apart_are_marked(table: pd.DataFrame
     assert "=" not in on_screen(fine.assign(predicted_us=[10.0, 15.0, 20.0]))
 
 
-def test_limiters_have_their_vendors_names(table: pd.DataFrame) -> None:
-    """A screen names limiters as explain does: waves and VGPRs on AMD, warps on NVIDIA."""
-    strange = table.assign(limiter="warps+registers+shared+programs")
+def test_a_screen_has_the_words_of_explain(
+    table: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limiters, bounds and occupancies are as explain has them: waves and VGPRs on AMD."""
+    monkeypatch.setenv("COLUMNS", "200")
+    strange = table.assign(limiter="warps+registers+shared+programs", bound="lsu", occupancy=0.1875)
     for gpu, words in (
         ("h100", "warps, registers, shared memory, program slots"),
         ("mi300x", "waves, VGPRs, LDS, program slots"),
     ):
         text = on_screen(strange[strange["gpu"] == gpu])
         assert words in re.sub(" +", " ", text)
+        assert "shared memory and L1" in text
+        assert "18.8%" in text
         assert "num_warps" in text
 
 
@@ -190,7 +195,7 @@ def test_narrow_screens_go_without_columns(
     header = next(line for line in text.splitlines() if "programs" in line)
     names = {name.strip() for name in header.split("|")}
     assert names.isdisjoint(missing)
-    assert {"predicted us", "bound", "programs", "%"} <= names
+    assert {"predicted us", "bound", "programs", "occupancy"} <= names
     sentence = next((line for line in text.split(".") if "A wider terminal shows" in line), "")
     assert all(name in sentence for name in missing)
     assert bool(sentence) == bool(missing)

@@ -76,6 +76,7 @@ def test_those_that_lose_most_are_tried(asked: list[str]) -> None:
     assert row["predicted_total_us"] == pytest.approx(TOTAL_US)
     said = write_trace(found, None).to_markdown()
     assert "No launch near b could be compiled and predicted here." in said
+    assert "Launches were only tried near those that lose most, and not near d." in said
 
 
 def test_nothing_is_tried_unasked_nor_where_nothing_is_lost(asked: list[str]) -> None:
@@ -105,7 +106,7 @@ def test_what_loses_little_is_said_not_to_be_tried(
     found = with_actions(given, trying(asked), Effort(60))
     assert (asked, found.minor) == (["most"], tuple(names))
     assert any(one.startswith(said) for one in write_trace(found, None).sections[0].sentences)
-    assert with_actions(given, trying(asked), Effort(60, 1)).minor == ()
+    assert with_actions(given, trying(asked), Effort(60, 1)).minor == tuple(names)
 
 
 def test_where_time_is_over_the_page_names_what_was_not_tried(

@@ -170,7 +170,7 @@ def test_the_status_of_a_dry_run_is_the_programs(
     found = dry_run("--", "python", str(script), COLUMNS="200")
     assert (found.returncode, found.stderr) == (status, "")
     assert said in found.stdout
-    assert ("1 launch of 1 kernel" if before else "no kernel of Triton") in found.stdout
+    assert ("1 launch of 1 kernel" if before else "No kernel of Triton") in found.stdout
 
 
 def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
@@ -328,6 +328,8 @@ def test_a_python_without_triton_is_refused_with_what_would_do(tmp_path: Path, n
     bare = f"{tmp_path}/bare/bin/python"
     with pytest.raises(InputError, match=r"without a Triton .* such as /"):
         dry_trace([bare, str(tmp_path / "train.py")], gpu="h100")
+    with pytest.raises(InputError, match=r"names no FILE.py: give `python FILE.py"):
+        dry_trace((sys.executable, "-m", "train"), gpu="h100")
     with pytest.raises(InputError, match=r"there is no Python .* such as /"):
         dry_trace([f"{tmp_path}/none/{name}", str(tmp_path / "train.py")], gpu="h100")
 

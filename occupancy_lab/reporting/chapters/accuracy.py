@@ -12,6 +12,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 from occupancy_lab.evaluating.evaluation import Evaluation, make_result
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, head, styled
+from occupancy_lab.prediction import part_cell
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import ALL
 from occupancy_lab.text.words import count
@@ -174,4 +175,6 @@ def _key(axes: Axes, bounds: Sequence[str]) -> None:
     axes.text(0.03, 0.97, "bound by", va="top", color=INK, transform=axes.transAxes)
     for place, bound in enumerate(bounds, start=1):
         style: Mapping[str, Any] = {"va": "top", "color": COLOURS[bound]}
-        axes.text(0.03, 0.97 - LINE * place, f"● {bound}", transform=axes.transAxes, **style)
+        axes.text(
+            0.03, 0.97 - LINE * place, f"● {part_cell(bound)}", transform=axes.transAxes, **style
+        )
