@@ -344,3 +344,13 @@ def store_pages(x, slots, cache, HEAD: tl.constexpr, PAGE: tl.constexpr, BLOCK: 
     at = tl.arange(0, HEAD)[None, :]
     page = cache + (slot // PAGE) * PAGE * HEAD
     tl.store(page + at * PAGE + slot % PAGE, tl.load(x + row[:, None] * HEAD + at))
+
+
+@triton.jit
+def sum_columns(x_ptr, out_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
+    """Sum BLOCK columns in each program, row by row."""
+    cols = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros((BLOCK,), tl.float32)
+    for row in range(n_rows):
+        total += tl.load(x_ptr + row * n_cols + cols).to(tl.float32)
+    tl.store(out_ptr + cols, total)

@@ -385,7 +385,7 @@ def diff_tritons(tritons: Sequence[str], *, fail_on: str | None = None, **asked:
     """Return what changes from the first Triton to the second for the same launches.
 
     *asked* has the arguments of `sweep` for a matrix or, with a *kernel* "file.py:function" and no
-    cols, those of `explain_launch`.
+    cols, those of `explain`.
     """
     if len(tritons) != 2 or tritons[0] == tritons[1]:  # noqa: PLR2004 - before and after
         refuse("--triton takes two different versions here, such as 3.6.0,3.7.1")
@@ -400,6 +400,6 @@ def _compiled(triton: str, asked: Mapping[str, Any]) -> Any:
 
         given = {name: value for name, value in asked.items() if name != "progress"}
         return sweep(triton=triton, **given)
-    from occupancy_lab.explaining.dry_run import explain_launch
+    from occupancy_lab.explaining.matrix import explain
 
-    return explain_launch(triton=triton, **asked)
+    return explain(triton=triton, **asked)

@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
@@ -138,10 +139,10 @@ def with_chosen(runs: Sequence[Record | Failed]) -> tuple[Record | Failed, ...]:
 def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None:
     """Return the fastest of *neighbours* by prediction if it is noticeably faster, else None.
 
-    Among equally fast ones it is the first with the fewest changed settings besides the grid.
-    Neighbours that use more local memory than the launch are left out, because predictions are
-    worst for launches that spill. If the launch has no predicted time, it is the neighbour with the
-    highest `rank` if that is above the launch's.
+    Among equally fast ones it is that with the fewest changed settings besides the grid, and then
+    with the smallest changes. Neighbours that use more local memory than the launch are left out,
+    because predictions are worst for launches that spill. If the launch has no predicted time, it
+    is the neighbour with the highest `rank` if that is above the launch's.
     """
     ranked = [(one.record, one) for one in neighbours if one.record is not None]
     own = record.prediction
@@ -157,9 +158,21 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
         ]
         least = min((us for us, _ in faster), default=0.0)
         alike = [one for us, one in faster if us <= least * ALIKE]
-        return min(alike, key=lambda one: len(_without_grid(one.changes)), default=None)
+        return min(alike, key=partial(_size_of_change, record), default=None)
     most, best = max(ranked, key=lambda pair: rank(pair[0]))
     return best if rank(most) > rank(record) else None
+
+
+def _size_of_change(record: Record, one: Neighbour) -> tuple[int, float]:
+    """Return how many settings besides the grid a neighbour changes, and by what factor in all."""
+    changed = _without_grid(one.changes)
+    pairs = [(value, setting_of(record, name)) for name, value in changed.items()]
+    factors = [
+        abs(math.log(new / old))
+        for new, old in pairs
+        if type(new) is type(old) is int and new > 0 and old > 0
+    ]
+    return len(changed), sum(factors)
 
 
 def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:

@@ -10,9 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.work import light_words
 from occupancy_lab.files import read_bytes
+from occupancy_lab.prediction import part_words
 from occupancy_lab.text.document import Answer, Document, Listing, Section, literal
-from occupancy_lab.text.words import amount_words, byte_words, listed, microseconds, scaled
-from occupancy_lab.work.counts import NOTHING, Amount, total
+from occupancy_lab.text.words import (
+    amount_words,
+    byte_words,
+    listed,
+    microseconds,
+    percent,
+    scaled,
+)
+from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, total
 from occupancy_lab.work.speed_of_light import dot_tflops, other_tflops
 
 if TYPE_CHECKING:
@@ -29,6 +37,8 @@ A_PART = 0.02
 """The smallest share of the costliest line's cost with which a line is in that table."""
 LEAST_SHARE = 0.005
 """The smallest share of the stall cycles that is shown."""
+MOST_OF_IT = 0.4
+"""The share of a unit's work with which a line is named as the one that keeps it busy."""
 LONGEST_LINE = 200
 """How many characters of a source line are shown."""
 
@@ -119,6 +129,7 @@ class SourceView(Answer):
             gpus = f", {listed([one.title for one in group])}" if len(groups) > 1 else ""
             sentences = (
                 *_order_sentences(costly, group[0]),
+                *_bound_sentences(lines, group[0]),
                 *_column_sentences(costly, group[0]),
                 *_register_sentences(group[0]),
                 *_helper_sentences(costly),
@@ -282,6 +293,29 @@ def _order_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:
             f"The stalls of {record.title} rest on documented latencies, which have not been"
             " confirmed on an AMD GPU."
         )
+
+
+def _bound_sentences(lines: Sequence[Line], record: Record) -> Iterator[str]:
+    """Name the line that keeps the unit busy which bounds the launch, unless it is the first."""
+    bound = None if record.prediction is None else record.prediction.bound
+    counts = record.counts
+    if bound is None or counts is None or len(lines) < 2:  # noqa: PLR2004 - another one
+        return
+    shares: dict[int, float] = {}
+    if bound in {"bandwidth", "l2"}:
+        for access in counts.accesses:
+            line = access.place.outermost.line
+            shares[line] = shares.get(line, 0.0) + access.sectors.typical * SECTOR
+    elif bound in {"issue", "alu", "fma", "uniform"}:
+        shares = {one.number: one.instructions.typical for one in lines if one.instructions}
+    whole = sum(shares.values())
+    most = max(shares, key=shares.__getitem__, default=None)
+    if most is None or most == lines[0].number or shares[most] < MOST_OF_IT * whole:
+        return
+    moved = f"{byte_words(round(shares[most]))} of the {byte_words(round(whole))} of whole sectors"
+    if bound not in {"bandwidth", "l2"}:
+        moved = f"{percent(shares[most] / whole)} of the instructions"
+    yield f"Most of the time goes to {part_words(bound)}; line {most} has {moved}."
 
 
 def _column_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:

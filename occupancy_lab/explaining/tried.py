@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Record
 
+LONG_LOOP = 16
+"""Passes of a loop from which on a page suggests to divide them among more programs."""
 _LEAST_REGISTERS = re.compile(r"register target of (\d+) or higher")
 """What ptxas says of a cap on registers that is too low."""
 
@@ -238,8 +240,11 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
         )
     yield from without_blocks(case)
     yield from further_away(case)
-    if best_of(case.record, case.neighbours) and (many := _many_programs(case.record)):
+    best = best_of(case.record, case.neighbours)
+    if best is not None and (many := _many_programs(case.record)):
         yield many
+    if best is None or GRID not in best.changes or _is_of_blocks(best):
+        yield from _idle(case.record)
 
 
 def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
@@ -274,6 +279,24 @@ def _many_programs(record: Record) -> str:
         f"Starting {count(record.plan.num_programs or 0, 'program')} takes"
         f" {microseconds(starting.us)} of {microseconds(own.us)} by itself{then}. Let each program"
         " do several pieces of the work."
+    )
+
+
+def _idle(record: Record) -> Iterator[str]:
+    """Suggest to divide a long loop of few programs among more of them."""
+    counts, programs, size = record.counts, record.num_programs, record.gpu.multiprocessors
+    if counts is None or not programs or not size or programs > size // 2:
+        return
+    passes = ((one.trips.low / max(one.entered.most, 1.0), one) for one in counts.loops)
+    most, loop = max(passes, key=itemgetter(0), default=(0.0, None))
+    if loop is None or loop.depth or most < LONG_LOOP:
+        return
+    word = record.gpu.architecture.multiprocessor_word
+    yield (
+        f"{size - programs} of {size} {word}s have no program, while each program makes {most:.0f}"
+        f" passes of the loop at {literal(loop.place.file.rpartition('/')[2])}:{loop.place.line}."
+        " Divide these passes among more programs; where they add up a result, let the programs add"
+        " theirs, by tl.atomic_add or in a second launch."
     )
 
 

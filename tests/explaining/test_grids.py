@@ -379,3 +379,23 @@ def test_the_layout_of_data_is_not_tuned() -> None:
     )
     assert not same_work(first, second)
     assert same_work(first, third)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("block", "idle"), [(64, True), (16, False)])
+def test_few_programs_in_a_long_loop_are_to_share_it(block: int, *, idle: bool) -> None:
+    """A page suggests to divide a long loop if at least half of the multiprocessors are idle."""
+    kernel = dry_run(launched_kernels.sum_columns, "h100")
+    page = kernel[(COLS // block,)](X, PARTS, ROWS, COLS, BLOCK=block).to_markdown()
+    found = (
+        "100 of 132 SMs have no program, while each program makes 8192 passes of the loop" in page
+    )
+    assert found is idle
+
+
+@pytest.mark.slow
+def test_a_larger_grid_that_was_tried_is_no_second_advice() -> None:
+    """A page that begins with a larger grid does not suggest to divide the loop as well."""
+    page = summed(16).to_markdown()
+    assert "grid 1024 instead of 16" in page
+    assert "Divide these passes" not in page

@@ -449,7 +449,7 @@ def test_predicted_times_decide(gpu: str, instructions: int) -> None:
 
 
 def test_equally_fast_neighbours_are_ranked_by_fewest_changes() -> None:
-    """A second change has to gain more than 2%."""
+    """A second change has to gain more than 2%, and so has a larger one."""
     record = dataclasses.replace(tried(constant()).record, prediction=timed(20.0))
     both, block = {"BLOCK": 128, "num_warps": 8, "grid": (8,)}, {"BLOCK": 128, "grid": (8,)}
     for us, best in ((10.1, block), (10.3, both)):
@@ -459,6 +459,11 @@ def test_equally_fast_neighbours_are_ranked_by_fewest_changes() -> None:
         ]
         found = best_of(record, neighbours)
         assert found.changes == best
+    steps = ({"BLOCK": 512}, {"BLOCK": 128})
+    neighbours = [
+        Neighbour(one, dataclasses.replace(record, prediction=timed(10.0))) for one in steps
+    ]
+    assert best_of(record, neighbours).changes == {"BLOCK": 128}
 
 
 @pytest.mark.parametrize(
