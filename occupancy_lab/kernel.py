@@ -323,10 +323,10 @@ def load_function(name: str) -> tuple[Any, str]:
             there = few_of(_triton_functions(module))
             if callable(found):
                 refuse(
-                    f"{path}.py:{entry} is a function of Python, which explain and trace can run;"
-                    f" here give a function of Triton: it has {there}"
+                    f"{path}.py:{entry} is a Python function, which explain and trace can run;"
+                    f" here give a Triton function: it has {there}"
                 )
-            refuse(f"{path}.py has no function of Triton {quoted(entry)}; it has {there}")
+            refuse(f"{path}.py has no Triton function {quoted(entry)}; it has {there}")
         return found, entry
     kernel = load_kernel(name)
     check_is_compiled(kernel)

@@ -112,9 +112,9 @@ def test_a_function_of_python_is_not_taken_for_a_kernel(tmp_path: Path) -> None:
     path.write_text(
         "import triton\n\n@triton.jit\ndef add(x):\n    pass\n\ndef main():\n    pass\n"
     )
-    with pytest.raises(InputError, match=r"mine\.py:main is a function of Python.* it has add"):
+    with pytest.raises(InputError, match=r"mine\.py:main is a Python function.* it has add"):
         load_function(f"{path}:main")
-    with pytest.raises(InputError, match=r"no function of Triton 'none'; it has add"):
+    with pytest.raises(InputError, match=r"no Triton function 'none'; it has add"):
         load_function(f"{path}:none")
 
 

@@ -377,12 +377,12 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     )
     foreign = sorted(set(written) - taken - _OF_EITHER)
     if foreign:
-        msg = f"--{foreign[0].replace('_', '-')} has no use for the launch of {quoted(launch)}"
-        if foreign[0] == "measure":
-            msg += f": {context.info_name} measures only launches on a matrix, given by --cols"
         if ".py" not in launch:
-            msg += ", which is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
-        refuse(msg)
+            refuse(
+                f"{quoted(launch)} is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
+            )
+        option = f"--{foreign[0].replace('_', '-')}"
+        refuse(f"{option} applies only to matrix kernels (--kernel); leave it out here")
     for name in ("num_warps", "num_stages"):
         if isinstance(given.get(name), tuple):
             given[name] = list(given[name])
@@ -401,7 +401,7 @@ def of_matrix(
     """
     if described := first_given(foreign, asked):
         refuse(
-            f"{described} describes the launch of a function of Triton; give it as FILE.py:FUNCTION"
+            f"{described} describes the launch of a Triton function; give it as FILE.py:FUNCTION"
         )
     if asked["cols"] is None:
         refuse("give --cols, or FILE.py:FUNCTION with its --signature")

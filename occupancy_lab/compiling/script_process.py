@@ -105,7 +105,7 @@ def _run(asked: Run) -> Ran:
     if error is not None and (asked.arguments is None or _status(error)):
         reason = _sentence(error, asked.script, path)
     elif asked.arguments is None and not launches:
-        reason = f"{asked.script} launches no kernel of Triton"
+        reason = f"{asked.script} launches no Triton kernel"
     assumed = tuple(one for one in told if isinstance(one, Assumed))
     return Ran(
         launches,
@@ -246,7 +246,10 @@ def _function(module: Any, script: str, entry: str) -> Callable[[], object]:
         if one.default is one.empty and one.kind not in {one.VAR_POSITIONAL, one.VAR_KEYWORD}
     ]
     if needed:
-        refuse(f"{script} takes {', '.join(needed)}; name a function that can be called without")
+        refuse(
+            f"{script} takes {', '.join(needed)}; name a function that can be called without"
+            " arguments"
+        )
     return found  # type: ignore[no-any-return] # whatever it is, it can be called
 
 

@@ -73,12 +73,12 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
         raise TypeError(msg)
     if cols is not None:
         refuse(
-            f"{min(foreign)} describes a launch of a function of Triton, and cols a matrix;"
+            f"{min(foreign)} describes a launch of a Triton function, and cols a matrix;"
             " give only one of them"
         )
     if "kernel" not in asked or foreign:
         what = f"{min(foreign)} describes a matrix; give its cols too" if foreign else "give --cols"
-        refuse(f"{what}, or a function of Triton as FILE.py:FUNCTION with its --signature")
+        refuse(f"{what}, or a Triton function as FILE.py:FUNCTION with its --signature")
     kernel = asked["kernel"]
     if isinstance(kernel, str) and names_script(kernel):
         unused = sorted(asked.keys() - _arguments(explain_script) - {"kernel"})

@@ -104,8 +104,8 @@ WORDS = {
     "pass": "one execution of a loop's body: of a persistent softmax, one row.",
     "round, tail": (
         "a round gives each running program one row; the tail is the last round or wave if it does"
-        " not fill the GPU. As a part of the time, the tail is what that costs, together with the"
-        " first loads, before which nothing can be computed."
+        " not fill the GPU. As a part of the time, the tail is what that costs, and what it"
+        " costs that some programs take longer than others."
     ),
     "parts of the time": (
         "the predicted time of each part if the others took no time. The parts overlap, so they"
@@ -131,8 +131,9 @@ WORDS = {
         " through the L2 cache: all that its programs load and store, in whole sectors."
     ),
     "FLOPs": (
-        "floating-point operations: 2 m n k of a dot, by the dtype of its operands; one per element"
-        " of everything else."
+        "floating-point operations: 2 m n k of a dot, by the dtype of its operands; n - 1 of a"
+        " reduction of n elements; one per element of other arithmetic; none of comparisons and"
+        " selections."
     ),
     "floor time, least_us": "the bytes alone, at the vendor's peak bandwidth.",
     "skipped": "the launch is not possible as asked, so nothing was compiled.",
@@ -148,10 +149,11 @@ WORDS = {
         "as in Triton's fused softmax tutorial: its BLOCK_SIZE, 8 warps, 2 or 4 stages, and its"
         " formula for num_programs."
     ),
-    "predicted, estimated, unconfirmed": (
-        "predicted times are computed from the binary, estimated ones for a launch that is not"
-        " compiled; unconfirmed ones are for a GPU of which none was measured: the time may be off"
-        " by the number behind ±, or more, and launches that differ by less are not ranked."
+    "predicted": (
+        "computed from the source and the binary, without a launch. Of kernels that the model was"
+        " not fitted to, 80% of the launches took a time within the range in parentheses; for a GPU"
+        " of which none was measured, errors may be larger. Launches whose times predictions do not"
+        " tell apart are not ranked."
     ),
     "Liger, quack": (
         "libraries with a softmax of their own, recorded for comparison: Liger-Kernel, in Triton,"

@@ -56,17 +56,23 @@ def neighbour_tables(cases: Sequence[Case]) -> tuple[Table, ...]:
 def worth_showing(case: Case) -> list[Neighbour]:
     """Return the neighbours with other options, and the noticeably faster ones of the rest.
 
-    Those that do not compile are left out.
+    Those that do not compile are left out, and pairs of num_warps and num_stages but the best.
     """
     own = case.record.prediction
     compiled = [one for one in case.neighbours if one.status != Status.COMPILE_FAILED]
     if own is None:
         return compiled
-    most = own.us * (1 - own.noticeable)
+    most, best = own.us * (1 - own.noticeable), best_of(case.record, case.neighbours)
     return [
         one
         for one in compiled
-        if one.changes.keys() <= {*NAMES} or (one.record and predicted_us(one.record) <= most)
+        if one is best
+        or (
+            not _is_pair(one)
+            and (
+                one.changes.keys() <= {*NAMES} or (one.record and predicted_us(one.record) <= most)
+            )
+        )
     ]
 
 
@@ -223,12 +229,15 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     shown = {*map(id, worth_showing(case))}
     hidden = [one for one in case.neighbours if id(one) not in shown]
     shapes, splits = sum(map(_is_of_blocks, hidden)), sum(map(_is_of_splits, hidden))
+    pairs = sum(map(_is_pair, hidden))
+    grids_alone = len(hidden) - shapes - splits - pairs
     grids = {one.record.launch.grid for one in case.neighbours if one.record and _is_of_blocks(one)}
     where = "" if grids - {case.record.launch.grid} else " over the same grid"
     kinds = {
         f"{count(shapes, 'other shape')} of its blocks{where}": shapes,
         f"{count(splits, 'other split')} of the sum": splits,
-        count(len(hidden) - shapes - splits, "larger grid"): len(hidden) - shapes - splits,
+        f"{count(pairs, 'pair')} of num_warps and num_stages": pairs,
+        count(grids_alone, "larger grid"): grids_alone,
     }
     if hidden:
         yield (
@@ -330,6 +339,10 @@ def without_blocks(case: Case) -> Iterator[str]:
 
 def _is_of_blocks(one: Neighbour) -> bool:
     return one.record is not None and not one.changes.keys().isdisjoint(one.record.tiles)
+
+
+def _is_pair(one: Neighbour) -> bool:
+    return one.changes.keys() == {"num_warps", "num_stages"}
 
 
 def _is_of_splits(one: Neighbour) -> bool:

@@ -81,8 +81,11 @@ def write_variants(
     answer = [*timeless, *([*which, *advised] if chosen else [])]
     sentences = [*([] if chosen else which), *less_work_sentences(runs)]
     sentences += said_of_each(first, lambda record: _time_sentences(record, timed=timed))
-    failures = (run.failure for run in runs if isinstance(run, Failed))
-    sentences += failed_sentences((one.status, one.reason) for one in failures)
+    sentences += failed_sentences(
+        (run.failure.status, named_reason(run.failure.reason, setting_words(run.settings, knobs)))
+        for run in runs
+        if isinstance(run, Failed)
+    )
     sections = [Section("", (Table(headers, rows),), tuple(sentences))]
     if full and first:
         sections.append(the_limits(tuple(record.calculation for record in first)))
@@ -153,10 +156,24 @@ def failed_sentences(failures: Iterable[tuple[str, str]]) -> Iterator[str]:
     for status, reasons in of_status.items():
         number, most = sum(reasons.values()), reasons.most_common(MOST_REASONS)
         words = FAILED_WORDS.get(status, (status, status))[number > 1]
-        why = "; ".join(literal(reason) for reason, _ in most)
+        why = "; ".join(literal(words) for words in _once([reason for reason, _ in most]))
         more = len(reasons) - len(most)
         rest = f"; {count(more, 'further reason')} in `--json`" if more else ""
         yield f"{count(number, 'configuration')} {words}: {why}{rest}."
+
+
+def named_reason(reason: str, configuration: str) -> str:
+    """Return why a launch failed, with the *configuration* for "this one" if it has a name."""
+    return reason.replace("this one", configuration) if configuration else reason
+
+
+def _once(reasons: Sequence[str]) -> Iterator[str]:
+    """Return *reasons*; what a reason has in common with the one before it is left out."""
+    before = ""
+    for reason in reasons:
+        common, and_, rest = reason.partition(", and ")
+        yield rest if and_ and common == before else reason
+        before = common if and_ else ""
 
 
 def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -30,6 +30,8 @@ LONGEST_NAME = 20
 _BESIDE = 2
 """The characters of spacing for each column."""
 _WORD = re.compile(r"\S+")
+_GROUP = re.compile(rf"\([^()\s][^()]{{,{LONGEST_NAME}}}\)\S*|\S+")
+"""A word, or a few in parentheses, as the range of a time."""
 _PIECE = re.compile(r"[^\s_/]*[_/]+|[^\s_/]+")
 """A part of a word that is not broken: it ends in an underscore or a slash."""
 _BULLET = " \N{BULLET} "
@@ -81,16 +83,18 @@ def _text(sentence: str, style: str = "", justify: JustifyMethod = "left") -> Te
 def fitted(columns: Sequence[Column], width: int) -> Iterator[Table]:
     """Return the table of *columns* in *width* characters, or several tables.
 
-    Columns shrink to their longest word, and then names are broken after an underscore or a slash.
+    Columns shrink to their longest word, if possible without breaking what is in parentheses. Then
+    names are broken after an underscore or a slash.
     If that is not enough, the columns are distributed over several tables that all begin with the
     first column. Only a word that is wider than a table is broken elsewhere.
     """
-    least = [_least(column, _WORD) for column in columns]
     natural = [max(cell_len(text.plain) for text in column) for column in columns]
-    if natural[0] <= LONGEST_NAME:
-        least[0] = natural[0]
-    if _taken(least) > width:
-        least = [_least(column, _PIECE) for column in columns]
+    for pattern in (_GROUP, _WORD, _PIECE):
+        least = [_least(column, pattern) for column in columns]
+        if natural[0] <= LONGEST_NAME and pattern is not _PIECE:
+            least[0] = natural[0]
+        if _taken(least) <= width:
+            break
     for places in _parts(least, width):
         room = width - _BESIDE * len(places)
         widths = _shared([natural[n] for n in places], [least[n] for n in places], room)
@@ -144,8 +148,17 @@ def _table(columns: Sequence[Column], widths: Sequence[int]) -> Table:
 
 
 def _folded(text: Text, width: int) -> Text:
-    """Return *text* with words wider than *width* broken after "_" or "/"."""
-    ends = []
+    """Return *text* with words wider than *width* broken after "_" or "/".
+
+    A line ends before what is in parentheses if that fits the next line but not this one.
+    """
+    ends, room = [], width
+    for group in _GROUP.finditer(text.plain):
+        size = cell_len(group[0])
+        if room < size <= width and room < width:
+            ends.append(group.start())
+            room = width
+        room = (room if size <= room else width) - size % width - 1
     for word in _WORD.finditer(text.plain):
         line = 0
         for piece in _PIECE.finditer(word[0]) if cell_len(word[0]) > width else ():
@@ -153,6 +166,6 @@ def _folded(text: Text, width: int) -> Text:
                 ends.append(word.start() + piece.start())
                 line = 0
             line += cell_len(piece[0])
-    folded = Text("\n").join(text.divide(ends))
+    folded = Text("\n").join(text.divide(sorted(ends)))
     folded.justify = text.justify
     return folded

@@ -22,7 +22,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import asked_gpus, chosen_gpus
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import as_sentence, duration, listed, overlap_sentence, range_sentence
+from occupancy_lab.text.words import duration, listed, overlap_sentence, range_sentence
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort, with_actions
 from occupancy_lab.tracing.fusing import each_handover
 from occupancy_lab.tracing.page import (
@@ -478,7 +478,7 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
     if without:
         yield f"No time is predicted for {listed(without)}."
     if not any(one.launches for one in traces):
-        yield as_sentence(NOTHING)
+        yield f"{NOTHING}."
 
 
 def _plain_total(one: DryTrace) -> dict[str, Any]:

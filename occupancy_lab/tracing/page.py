@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.tracing.traced import Traced, TracedKernel
 
-NOTHING = "no kernel of Triton was launched"
+NOTHING = "No Triton kernel was launched"
 TUNING = "Launches after a + are an autotuner's benchmarks."
 LONGEST_NAME = 26
 """Characters of a kernel's name in the table; with times it then fits 80 columns."""

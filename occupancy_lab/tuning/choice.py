@@ -6,7 +6,7 @@ import dataclasses
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.variants import failed_sentences
+from occupancy_lab.explaining.variants import failed_sentences, named_reason
 from occupancy_lab.files import plain_rows
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
 from occupancy_lab.prediction import PARTS, part_cell, ratio_error
@@ -226,7 +226,13 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
         yield f"These are {top} of {ranked}; `--top` shows more."
     without = tuning.table[tuning.table["predicted_us"].isna()]
     reasons = without["reason"].fillna("no time is predicted of what it compiles to")
-    yield from failed_sentences(zip(without["status"], reasons, strict=True))
+    knobs = _knobs(tuning)
+    names = (
+        ", ".join(f"{name} {row[name]}" for name in knobs if row.get(name) is not None)
+        for row in plain_rows(without)
+    )
+    named = map(named_reason, reasons, names)
+    yield from failed_sentences(zip(without["status"], named, strict=True))
 
 
 def _named(launch: Choice | RecordedLaunch) -> str:

@@ -71,7 +71,7 @@ def test_the_time_right_after_the_same_launch_is_asked_for() -> None:
     for command in ("explain", "sweep", "compare", "tune"):
         done = run(command, "--cols", "781", "--warm")
         assert done.returncode == 2
-        assert "--warm describes the launch of a function" in done.stderr
+        assert "--warm describes the launch of a Triton function" in done.stderr
     both = (*LAUNCH, *MOVED, "--num-warps", "4,8", "--warm")
     rows = values_of(run("sweep", *both, "--json").stdout)
     assert [row["warm"] for row in rows] == [True, True]
@@ -127,11 +127,19 @@ def test_a_file_without_a_function_has_its_functions_listed(words: tuple[str, ..
 
 
 REFUSED = {
-    ("explain", "--cols", "781"): "--cols has no use for the launch of",
-    ("explain", "--measure"): ": explain measures only launches on a matrix, given by --cols",
-    ("sweep", "--jobs", "2"): "--jobs has no use for the launch of",
-    ("tune", "--measure"): ": tune measures only launches on a matrix, given by --cols",
-    ("compare", "--block-size", "64"): "--block-size has no use for the launch of",
+    (
+        "explain",
+        "--cols",
+        "781",
+    ): "--cols applies only to matrix kernels (--kernel); leave it out here",
+    ("explain", "--measure"): "--measure applies only to matrix kernels (--kernel)",
+    ("sweep", "--jobs", "2"): "--jobs applies only to matrix kernels (--kernel); leave it out here",
+    ("tune", "--measure"): "--measure applies only to matrix kernels (--kernel)",
+    (
+        "compare",
+        "--block-size",
+        "64",
+    ): "--block-size applies only to matrix kernels (--kernel); leave it out here",
     ("explain", "--num-warps", "6"): "num_warps is '6'; give a power of two",
     ("explain", "--option", "nope=1"): "nope is neither a parameter of transpose",
     ("explain", "--grid", "cdiv(N, BLOCK)"): "the value of N is asked for",
@@ -161,7 +169,7 @@ def test_a_matrix_has_no_use_for_a_launch(command: str, option: str) -> None:
     """An option that describes a launch is refused beside --cols."""
     done = run(command, "--cols", "781", option, "x=1")
     assert done.returncode == 2
-    assert f"{option} describes the launch of a function of Triton" in done.stderr
+    assert f"{option} describes the launch of a Triton function" in done.stderr
 
 
 @pytest.mark.parametrize("command", ["explain", "sweep", "compare", "tune"])

@@ -425,8 +425,8 @@ def test_what_cannot_run_dry_is_named_with_its_line(
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        ("idle", "launches no kernel of Triton"),
-        ("asking", "takes rows; name a function that can be called without"),
+        ("idle", "launches no Triton kernel"),
+        ("asking", "takes rows; name a function that can be called without arguments"),
         ("nothing", "has no function 'nothing' that launches kernels"),
         ("add", "has no function 'add' that launches kernels"),
     ],

@@ -355,7 +355,7 @@ def test_every_missing_term_has_words() -> None:
     [
         ({"cols": 781, "signature": "x=*fp16"}, "signature describes a launch"),
         ({"kernel": "softmax", "rows": 4}, "rows describes a matrix; give its cols too"),
-        ({"gpu": "h100"}, "give --cols, or a function of Triton as FILE.py:FUNCTION"),
+        ({"gpu": "h100"}, "give --cols, or a Triton function as FILE.py:FUNCTION"),
         ({"kernel": print}, "is no function that triton.jit made"),
         ({"kernel": "missing.py:double"}, "missing.py"),
     ],

@@ -12,7 +12,7 @@ from occupancy_lab.comparing.comparison import compare_launches
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import dry_run, explanation
 from occupancy_lab.explaining.dry_run import explain_launch
-from occupancy_lab.explaining.variants import failed_sentences
+from occupancy_lab.explaining.variants import failed_sentences, named_reason
 from occupancy_lab.sweeping.run import Swept, run
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tuning.search import tune_launches
@@ -128,6 +128,18 @@ def test_failures_are_grouped_by_status() -> None:
         ),
         "1 configuration timed out: 2 s.",
     ]
+
+
+def test_configurations_that_do_not_fit_are_named() -> None:
+    """The sentence has what a GPU gives once, and what each configuration needs by its name."""
+    reasons = [f"it gives 101376 B, and this one needs {number} B" for number in (7, 9)]
+    named = map(named_reason, reasons, ("BM 64, BN 128", "BM 64, BN 256"))
+    (said,) = failed_sentences(("does not fit", one) for one in named)
+    assert said == (
+        "2 configurations do not fit: it gives 101376 B, and BM 64, BN 128 needs 7 B; BM 64, BN 256"
+        " needs 9 B."
+    )
+    assert named_reason(reasons[0], "") == reasons[0]
 
 
 def test_a_launch_without_counts_is_not_ranked(monkeypatch: pytest.MonkeyPatch) -> None:

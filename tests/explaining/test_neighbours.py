@@ -29,7 +29,7 @@ from occupancy_lab.explaining.neighbours import (
     rank,
 )
 from occupancy_lab.explaining.short import write_short
-from occupancy_lab.explaining.tried import without_blocks
+from occupancy_lab.explaining.tried import of_neighbours, without_blocks, worth_showing
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.prediction import Part, Prediction
@@ -202,6 +202,10 @@ def test_warps_and_stages_change_together() -> None:
         {"num_warps": 2, "num_stages": 4},
     ]
     assert not [*pairs(dataclasses.replace(record, prediction=None), fine)]
+    both = [of(7.0, num_warps=2, num_stages=1), of(5.0, num_warps=2, num_stages=4)]
+    case = Case(record, neighbours=(*fine, *both))
+    assert worth_showing(case) == [*fine, both[1]]
+    assert "1 pair of num_warps and num_stages was compiled too" in " ".join(of_neighbours(case))
 
 
 def test_a_launch_bound_by_latency_tries_more_stages() -> None:

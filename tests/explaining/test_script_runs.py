@@ -136,9 +136,7 @@ def test_an_assumed_value_that_prevents_a_launch_is_named(tmp_path: Path) -> Non
     path.write_text(SCRIPT + ASKING, encoding="utf-8")
     done = run("explain", f"{path}:asking", "--gpu", "h100")
     line = SCRIPT.count("\n") + ASKING.partition("if")[0].count("\n") + 1
-    said = (
-        f"launches no kernel of Triton; assumed: nan for a value at {path}:{line}, which --assume"
-    )
+    said = f"launches no Triton kernel; assumed: nan for a value at {path}:{line}, which --assume"
     assert done.returncode == 2
     assert said in done.stderr
     given = ["float=5", "x=64", "int=64", "bench.py:1=3"]

@@ -29,7 +29,7 @@ from occupancy_lab.explaining.case import Alternative, Alternatives, Case, Recor
 from occupancy_lab.explaining.duration import otherwise
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.neighbours import Neighbour
-from occupancy_lab.explaining.short import write_short
+from occupancy_lab.explaining.short import WORDS, write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels
 from occupancy_lab.kernels.softmax import ALIKE
@@ -47,6 +47,15 @@ SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 0}
 SPILLED = MI300X.replace(n_regs=128, num_warps=4, local_bytes=276, vgpr_spills=68, **SINGLE)
 KNOBS = ("num_warps", "num_stages")
 MOST_LINES = {1: 48, 2: 67}
+
+
+def test_the_glossary_says_what_pages_show() -> None:
+    """FLOPs are counted as docs/work.md has it, ranges as pages print them, the tail as a part."""
+    assert "n - 1 of a reduction" in WORDS["FLOPs"]
+    assert "±" not in " ".join(WORDS.values())
+    assert "within the range in parentheses" in WORDS["predicted"]
+    assert "first loads" not in WORDS["round, tail"]
+    assert "first loads" in WORDS["parts of the time"]
 
 
 def full_of_numbers(make_case: Callable[..., Case], gpu: str, **changes: object) -> Case:

@@ -144,6 +144,18 @@ def _begins(pieces: Counter[str], part: str) -> bool:
     return any(part in piece for piece in pieces)
 
 
+def test_a_range_in_parentheses_is_not_broken(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cell breaks before the range of a time, and another column gives way for it."""
+    monkeypatch.setenv("COLUMNS", "40")
+    words = "registers and shared memory and named barriers of an SM"
+    rows = (("64, 64", "230 us (158 to 379)", words), ("128, 64", "876 ms (593 to 1310)", words))
+    lines = printed(capsys, Table(("a block", "time", "limited by what a program takes"), rows))
+    assert any("(158 to 379)" in line for line in lines)
+    assert any("(593 to 1310)" in line for line in lines)
+
+
 def test_the_columns_of_a_wide_table_are_all_there(capsys: pytest.CaptureFixture[str]) -> None:
     """Columns that do not fit continue below, with the first column repeated."""
     headers = ("kernel", *(f"column{n}of" for n in range(12)))

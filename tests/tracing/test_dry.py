@@ -170,7 +170,7 @@ def test_the_status_of_a_dry_run_is_the_programs(
     found = dry_run("--", "python", str(script), COLUMNS="200")
     assert (found.returncode, found.stderr) == (status, "")
     assert said in found.stdout
-    assert ("1 launch of 1 kernel" if before else "No kernel of Triton") in found.stdout
+    assert ("1 launch of 1 kernel" if before else "No Triton kernel") in found.stdout
 
 
 def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:

@@ -118,4 +118,4 @@ def test_a_program_that_launches_nothing_says_so_once(tmp_path: Path) -> None:
     script.write_text("raise SystemExit(3)", encoding="utf-8")
     done = run("trace", "--dry-run", "--gpu", "h100,a100", "--", sys.executable, str(script))
     assert done.returncode == 3
-    assert done.stdout.count("No kernel of Triton was launched.") == 1
+    assert done.stdout.count("No Triton kernel was launched.") == 1

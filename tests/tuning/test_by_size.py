@@ -285,7 +285,7 @@ REFUSED = {
     "--output tuned.json": "--output would be ignored without --sizes",
     "--search": "--search would be ignored without --sizes",
     "--sizes {sizes} --top 3": "--top would be ignored beside --sizes",
-    "--sizes {sizes} --measure": "--measure has no use for the launch of",
+    "--sizes {sizes} --measure": "--measure applies only to matrix kernels (--kernel);",
     "--sizes {sizes} --output {sizes}": "sizes.csv",
     "--sizes {sizes}": "has the column 'Q', which matmul does not take",
 }
@@ -297,7 +297,7 @@ def test_a_matrix_has_no_sizes(tmp_path: Path) -> None:
     sizes.write_text("N\n4096\n", encoding="utf-8")
     done = run("tune", "--cols", "781", "--sizes", str(sizes))
     assert done.returncode == 2
-    assert "--sizes describes the launch of a function of Triton" in done.stderr
+    assert "--sizes describes the launch of a Triton function" in done.stderr
 
 
 @pytest.mark.parametrize(("words", "why"), REFUSED.items())
