@@ -253,6 +253,8 @@ OPTIONS = {"enable_fp_fusion": True}
 `enable_fp_fusion` is given, and 3.10 will change its default, which would change registers; the
 value is the default of 3.6 to 3.8."""
 
+_COMPILED = (".cubin", ".hsaco", ".ttir", ".ttgir", ".llir", ".ptx", ".amdgcn", ".json")
+"""Endings of the files in a Triton cache."""
 USER_KERNEL = "occupancy_lab_user_kernel_"
 """The prefix of the names of modules that `load_file` makes from kernels' files."""
 
@@ -288,6 +290,8 @@ def load_kernel(name: str) -> Kernel:
     elif path is not None:
         module = load_file(path)
     else:
+        if name.endswith(_COMPILED) or Path(name).is_dir():
+            refuse(f"{quoted(name)} is no file of Python; `scan` reads folders of compiled kernels")
         known = ", ".join(kernel_names())
         refuse(
             f"there is no kernel {quoted(name)}; give one of {known}, or the path of a Python file"

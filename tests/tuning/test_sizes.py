@@ -38,9 +38,13 @@ def test_a_size_whose_grid_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "sizes.csv"
     path.write_text("N\n1024\n-4\n", encoding="utf-8")
     asked = {"signature": SIGNATURE, "constexprs": "BLOCK_SIZE=64", "gpu": "h100", "cache": False}
-    with pytest.raises(InputError, match=r", line 3: dimension 0 of the grid is '0'; give a whole"):
+    with pytest.raises(
+        InputError, match=r", line 3, N -4: dimension 0 of the grid is '0'; give a whole"
+    ):
         tune_sizes(layer_norm, str(path), grid="cdiv(N, BLOCK_SIZE)", **asked)
-    with pytest.raises(InputError, match=r"^size 1: dimension 0 of the grid is '-4'; give a whole"):
+    with pytest.raises(
+        InputError, match=r"^size 1, N -4: dimension 0 of the grid is '-4'; give a whole"
+    ):
         tune_sizes(layer_norm, [{"N": -4}], grid="N", **asked)
 
 
