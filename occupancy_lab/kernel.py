@@ -290,7 +290,7 @@ def load_kernel(name: str) -> Kernel:
     elif path is not None:
         module = load_file(path)
     else:
-        if name.endswith(_COMPILED) or Path(name).is_dir():
+        if name.endswith(_COMPILED) or (name and Path(name).is_dir()):
             refuse(f"{quoted(name)} is no file of Python; `scan` reads folders of compiled kernels")
         known = ", ".join(kernel_names())
         refuse(

@@ -31,6 +31,9 @@ def test_sizes_are_read_by_name(tmp_path: Path) -> None:
     ]
     assert [*found] == [f"{file}, line {line}" for line in (3, 4)]
     assert read_sizes([{"N": 5}], layer_norm) == {"size 1": {"N": 5}}
+    numbers = r"does not take; it takes stride, N, eps, BLOCK_SIZE$"
+    with pytest.raises(InputError, match=numbers):
+        read_sizes([{"M": 5}], layer_norm, SIGNATURE.split(","))
 
 
 def test_a_size_whose_grid_is_none_is_named(tmp_path: Path) -> None:
