@@ -253,6 +253,8 @@ OPTIONS = {"enable_fp_fusion": True}
 `enable_fp_fusion` is given, and 3.10 will change its default, which would change registers; the
 value is the default of 3.6 to 3.8."""
 
+_COMPILED = (".cubin", ".hsaco", ".ttir", ".ttgir", ".llir", ".ptx", ".amdgcn", ".json")
+"""Endings of the files in a Triton cache."""
 USER_KERNEL = "occupancy_lab_user_kernel_"
 """The prefix of the names of modules that `load_file` makes from kernels' files."""
 
@@ -288,6 +290,8 @@ def load_kernel(name: str) -> Kernel:
     elif path is not None:
         module = load_file(path)
     else:
+        if name.endswith(_COMPILED) or (name and Path(name).is_dir()):
+            refuse(f"{quoted(name)} is no file of Python; `scan` reads folders of compiled kernels")
         known = ", ".join(kernel_names())
         refuse(
             f"there is no kernel {quoted(name)}; give one of {known}, or the path of a Python file"
@@ -407,9 +411,11 @@ def variants(
         return again.launch
 
     if kind == "Autotuner":
-        for setting in _configurations(kernel, arguments, keywords, grid):
+        for setting, chosen_by in _configurations(kernel, arguments, keywords, grid):
             found = keywords | setting, grid, {**tuned, **setting}
-            yield from variants(kernel.fn, arguments, *found)
+            for one in variants(kernel.fn, arguments, *found):
+                launch = dataclasses.replace(one.launch, chosen_by=chosen_by)
+                yield dataclasses.replace(one, launch=launch) if chosen_by else one
     elif kind == "Heuristics":
         named = {**dict(zip(kernel.arg_names, arguments, strict=False)), **keywords}
         for name, work_out in vars(kernel)["values"].items():
@@ -433,8 +439,11 @@ def changed(
 
 def _configurations(
     tuner: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], grid: Any
-) -> Iterator[dict[str, Any]]:
-    """Return the settings of each configuration of an autotuner, after calling its pre_hook."""
+) -> Iterator[tuple[dict[str, Any], str]]:
+    """Return the settings of each configuration of an autotuner, after calling its pre_hook.
+
+    With each comes what chose it, besides the autotuner: the file of `tuned`, or "".
+    """
     tuner.nargs = dict(zip(tuner.arg_names, arguments, strict=False))
     # Its `run` passes these on to prune_configs_by.
     launched = keywords if grid is None else {**keywords, "grid": grid, "warmup": False}
@@ -446,7 +455,7 @@ def _configurations(
                 refuse(f"{', '.join(twice)} is tuned, and given too; leave it to the autotuner")
             if configuration.pre_hook is not None:
                 configuration.pre_hook({**tuner.nargs, **keywords, **setting})
-            yield setting
+            yield setting, getattr(configuration, "chosen_by", "")
     finally:
         tuner.nargs = None
 

@@ -71,6 +71,9 @@ class Launch:
     overhead that CUDA events around it see, and without its last writes, for which nothing
     waits."""
 
+    chosen_by: str = field(default="", kw_only=True, compare=False, repr=False)
+    """What chose its options besides the launch line: "tuned.json, at M 4096"; "" for nothing."""
+
     @property
     def num_programs(self) -> int | None:
         """Programs launched; None if the grid is not known."""

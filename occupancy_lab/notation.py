@@ -230,7 +230,7 @@ def _number(name: str, text: str, annotated: str) -> Any:
     if match is None or kind not in ([annotated] if annotated else PASSED):
         takes = f"the kernel declares it as {annotated}" if annotated else (
             f"a launch passes {', '.join(PASSED)} (numbers of Python), *fp16 (a tensor), None or a"
-            " value"
+            " value, and `tune --sizes FILE` columns of the file by name"
         )  # fmt: skip
         refuse(f"{_shown(name, text)} is nothing that a launch passes; {takes}")
     whole = kind[0] in "iu" and kind != "u1"

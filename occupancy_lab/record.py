@@ -53,6 +53,10 @@ class _Named(BoundLaunch):
     matrix: Matrix | None = None
     """The matrix from which the launch was made; None for other launches."""
 
+    def __repr__(self) -> str:
+        """Return the kernel and the GPU in one line: the fields would take pages."""
+        return f"<{type(self).__name__}: {self.kernel} on {self.title}>"
+
     @property
     def title(self) -> str:
         """The GPU's name."""
@@ -73,7 +77,7 @@ class _Named(BoundLaunch):
         return {**where, "kernel": self.kernel, **self.settings}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Failed(_Named):
     """A launch that has no record on a GPU, and why."""
 
@@ -99,7 +103,7 @@ class Failed(_Named):
         return {name: _json_value(value) for name, value in self.row().items()}
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Record(_Named):
     """Everything that is known of a launch on a GPU, before and after launching it."""
 

@@ -80,6 +80,13 @@ def test_only_kernels_are_loaded_by_name(name: str) -> None:
         load_kernel(name)
 
 
+@pytest.mark.parametrize("name", [".", "attn.cubin"])
+def test_an_entry_of_a_cache_is_for_scan(name: str) -> None:
+    """A folder or file of compiled kernels is refused with the command that reads it."""
+    with pytest.raises(InputError, match="`scan` reads folders of compiled kernels"):
+        load_kernel(name)
+
+
 def test_missing_files(tmp_path: Path) -> None:
     """A missing file is named, and so is a folder with the name of a file."""
     (tmp_path / "folder.py").mkdir()

@@ -68,6 +68,7 @@ def given(config: Config, resources: Resources) -> Record:
 def test_a_record_is_every_step_of_the_road(kernel: str, name: str) -> None:
     """Resources, occupancy, plans and traffic equal the results of each function by itself."""
     found, gpu = record(name, kernel), find_gpu(name)
+    assert repr(found) == str(found) == f"<Record: {kernel} on {gpu.title}>"
     own = load_kernel(kernel)
     assert found.gpu is gpu
     assert found.resources == compile_resources(own, PROBLEM, CONFIG, gpu.target, Store(None))

@@ -669,3 +669,9 @@ def test_any_option_gives_launches_or_a_sentence(
     asked = {"num_warps": num_warps, "num_stages": num_stages, "options": options}
     checked("matmul", MATMUL, constexprs=[*BLOCKS, "ACTIVATION=None"], **asked)
     checked("tuned_add", "*fp32, *fp32, 4096", grid=grid)
+
+
+def test_a_name_in_a_signature_is_said_to_need_sizes() -> None:
+    """A launch without sizes that passes the name of a size is told of `tune --sizes`."""
+    words = sentence("layer_norm", LAYER_NORM.replace("N=i32:16", "N=M"))
+    assert words.endswith("and `tune --sizes FILE` columns of the file by name")

@@ -240,12 +240,18 @@ def explain_asked(
             with closing(compiler):
                 compile_record(asked[0], compiler)
         except (CompileError, DoesNotFitError) as error:
-            firsts = [run for run, *_ in by_gpu(runs)[1:]]
-            reasons = [run.failure.reason for run in firsts if isinstance(run, Failed)]
-            error.args = ("; ".join(dict.fromkeys([str(error), *reasons])),)
+            firsts = [run for run, *_ in by_gpu(runs) if isinstance(run, Failed)]
+            reasons = {_without_target(run): run.failure.reason for run in reversed(firsts)}
+            reasons[_without_target(firsts[0])] = str(error)
+            error.args = ("; ".join(reversed(reasons.values())),)
             raise
     runs = with_counts(runs, asked, compiler, assume, besides=True)
     return Explanation(tuple(runs), tuple(asked), compiler, assume=assume, **others)
+
+
+def _without_target(run: Failed) -> str:
+    """Return why *run* failed, in words that are the same on each GPU."""
+    return run.failure.reason.partition("; remembered in ")[0].replace(run.gpu.target.name, "")
 
 
 def make_cases(

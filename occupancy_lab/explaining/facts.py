@@ -128,7 +128,8 @@ def _before(case: Case) -> str:
 
 def _origin(case: Case, knob: str) -> str:
     if case.record.matrix is None:
-        return "asked" if knob in case.record.options else "Triton's default"
+        asked = case.record.launch.chosen_by or "asked"
+        return asked if knob in case.record.options else "Triton's default"
     if knob in case.record.matrix.asked:
         return "asked"
     return "the tutorial's" if case.kernel_name == TUTORIAL_KERNEL else "the kernel's default"

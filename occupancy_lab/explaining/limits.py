@@ -9,6 +9,7 @@ from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.inputs import asked_gpus, whole_number
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.occupancy.calculator import calculate_for, limiter_words, unit_words
+from occupancy_lab.occupancy.exact import stepped_amounts
 from occupancy_lab.occupancy.tutorial import used_registers
 from occupancy_lab.text.document import Answer, Document, Section, Table, side_by_side
 from occupancy_lab.text.words import (
@@ -56,6 +57,7 @@ SENTENCES: Mapping[str, str] = {
     "then": ", and then {programs} fit",
     "no amount": "No amount of {limiters} lets program {more} in.",
     "no step": "no amount",
+    "does not launch": "does not launch above {most}",
     "allowed": "allows it now",
     "down to": "{amount} ({difference} fewer)",
     "up to": "{amount} ({difference} more)",
@@ -166,13 +168,16 @@ def _away(step: NextStep, amount: int | None, which: str) -> str:
 
 def _steps_table(calculation: Calculation) -> Table:
     number = calculation.occupancy.programs_per_multiprocessor
+    amounts = stepped_amounts(calculation.resources, calculation.architecture)
     now = count(number, held_word(calculation))
     rows = tuple(
         (
             unit_words(calculation, step.resource),
             str(step.now),
             _away(step, step.most_for_one_more, "down to"),
-            _away(step, step.least_for_one_fewer, "up to"),
+            SENTENCES["does not launch"].format(most=amounts[step.resource][1])
+            if number == 1 and step.least_for_one_fewer is None
+            else _away(step, step.least_for_one_fewer, "up to"),
         )
         for step in calculation.next_steps
     )

@@ -37,7 +37,10 @@ WHY_NOTHING = {
     "bandwidth": "keep the memory busy",
     "issue": "keep the schedulers busy",
     "local": "keep the path to local memory busy",
-    "latency": "need programs that no known step lets in",
+    "latency": (
+        "need more resident programs, but no change in registers or shared memory would let them"
+        " fit"
+    ),
     "tensor": "work on tensor cores",
 }
 """Why kernels do not gain from more occupancy, by their bound."""

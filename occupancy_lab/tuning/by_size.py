@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -122,7 +123,8 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
         described["num_stages"] = described.get("num_stages") or 3
     assumed = read_assumed(assume, innermost(kernel).arg_names)
     tuner = _Tuner(kernel, name, gpus, compiler, assumed, described, warm=warm)
-    return tuner.tune(read_sizes(sizes, kernel), search=search)
+    passed = split(described.get("signature") or "", "--signature")
+    return tuner.tune(read_sizes(sizes, kernel, passed), search=search)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ class _Tuner:
         sizes = [*places.values()]
         candidates: list[Candidate] = []
         for place, size in places.items():
-            with after(f"{place}: ", GridError):
+            with after(f"{place}, {_text(size)}: ", GridError):
                 lines = launches_at(self.kernel, size, **self._described())
                 candidates += self._candidates(size, lines)
             self.lines[_text(size)] = lines[0]
@@ -429,10 +431,11 @@ def _key(config: Settings, names: Sequence[str] = ()) -> str:
     return repr(sorted((name, config.get(name)) for name in names or config))
 
 
-def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
+def read_sizes(asked: AskedSizes, kernel: Any, signature: Sequence[str] = ()) -> dict[str, Size]:
     """Return the sizes that are *asked*, each as arguments of *kernel* by name.
 
-    The keys are the places where each is first: "'sizes.csv', line 2".
+    The keys are the places where each is first: "'sizes.csv', line 2". Errors name no argument for
+    which the *signature* has a tensor.
 
     Raises InputError if there is no size, if a name is no argument that a launch passes, or if a
     value is no integer; the value of a constexpr may be a truth value, a number or a text.
@@ -446,9 +449,15 @@ def read_sizes(asked: AskedSizes, kernel: Any) -> dict[str, Size]:
     names = list(next(iter(rows.values())))
     for one in names:
         if one not in parameters.by_name:
+            entries = itertools.zip_longest(parameters.by_name, signature, fillvalue="")
+            free = [
+                known
+                for known, entry in entries
+                if known not in parameters.setters and not entry.strip().startswith("*")
+            ]
             refuse(
                 f"{name} has the column {quoted(one)}, which {parameters.name} does not take;"
-                f" it takes {few_of([*parameters.by_name])}"
+                f" it takes {', '.join(free)}"
             )
         if one in parameters.setters:
             refuse(

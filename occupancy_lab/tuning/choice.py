@@ -184,7 +184,11 @@ class Tuning(Answer):
             "Best predicted", (_best_table(self, top),), tuple(_best_sentences(self, top))
         )
         cost = Section("What finding it costs", (), tuple(_cost_sentences(self)))
-        beside = [Section("Beside it", (_compared_table(self),))] if self.compared else []
+        beside = (
+            [Section("The kernels' own defaults", (_compared_table(self),))]
+            if self.compared
+            else []
+        )
         title = f"{self.launched} on {self.gpu.title}"
         return Document(title, tuple(_answer(self)), (best, *beside, cost))
 
@@ -218,8 +222,8 @@ def _best_sentences(tuning: Tuning, top: int) -> Iterator[str]:
         yield "Each time is that right after the same launch, which left in the L2 cache what fits."
     if tuning.best_recorded is not None:
         yield (
-            f"Recorded times were taken elsewhere on {tuning.gpu.title}, of the same launches"
-            " as the Triton there compiled them, which `explain` names."
+            f"The recorded times were measured on another {tuning.gpu.title}, with the version of"
+            " Triton that `explain` names."
         )
     ranked = len(_ranked(tuning))
     if ranked > top:
@@ -340,7 +344,7 @@ def _compared_table(tuning: Tuning) -> Table:
         for one, called in names.items()
     )
     headers = (
-        "default of",
+        "kernel",
         *_headers(knobs)[1:-1],
         "against the best",
         *(("recorded us",) if recorded else ()),

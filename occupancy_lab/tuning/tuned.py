@@ -158,7 +158,12 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return cast("_Way", way.elsewhere)
 
     def _first_run(self, key: list[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Find out how to launch, keep that for launches with the same *key*, and launch."""
+        """Find out how to launch, keep that for launches with the same *key*, and launch.
+
+        A dry run notes the launch as that of an autotuner, with what chose its configuration.
+        """
+        if key[0] != NO_GPU and getattr(driver.active, "gpu", None) is not None:
+            return super().run(*args, **kwargs)
         device, *told = key
         named = self._named(args, kwargs)
         found = self._way(device, told, named)
@@ -218,17 +223,25 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         """
         device = _device()
         settings: Mapping[str, Any] | str
+        found = self._find(device, told)
         if named is None:
-            found = self._find(device, told)
             settings = found if isinstance(found, str) else found[0].elsewhere or found[0].config
         else:
             way = self._way(device, told, named)
             settings = way if isinstance(way, str) else self._which(way, named).settings
         if not isinstance(settings, str):
-            return self._place(settings)
+            place = self._place(settings)
+            if named is not None and not isinstance(found, str):
+                self.configs[place].chosen_by = self._words(*found)
+            return place
         if device != NO_GPU:
             self._fallback(settings, device, None)
         return None
+
+    def _words(self, choice: TunedLaunch, is_near: bool) -> str:  # noqa: FBT001 - as found
+        """Return where a choice is from: "tuned.json", or "tuned.json, nearest size M 4096"."""
+        sizes = ", ".join(f"{name} {value}" for name, value in choice.sizes.items())
+        return Path(self._path).name + (f", nearest size {sizes}" if is_near else "")
 
     def _find(self, device: int, told: Sequence[Any]) -> tuple[TunedLaunch, bool] | str:
         """Return the file's choice for a launch and whether it is for another size, or why not.

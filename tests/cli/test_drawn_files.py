@@ -108,13 +108,15 @@ def test_any_file_of_rows_is_answered(
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a Triton cache with a kernel for each vendor."""
     folder = tmp_path_factory.mktemp("cached")
-    places = {"TRITON_CACHE_DIR": str(folder), "OCCUPANCY_LAB_CACHE_DIR": str(folder / "store")}
+    store, cache = folder / "store", folder / "cache"
     asked = ("--signature", "*fp16,*fp16,4096,4096", "--constexpr", "BLOCK=64")
     file = f"{launched_kernels.__file__}:transpose"
     words = [TOOL, "explain", file, *asked, "--gpu", "h100,mi300x"]
-    subprocess.run(words, env={**os.environ, **places}, check=True, capture_output=True)
-    shutil.rmtree(folder / "store")
-    return folder
+    environment = {**os.environ, "OCCUPANCY_LAB_CACHE_DIR": str(store)}
+    subprocess.run(words, env=environment, check=True, capture_output=True)
+    (store / "triton-cache").rename(cache)
+    shutil.rmtree(store)
+    return cache
 
 
 def _cut(file: Path, content: bytes, place: int) -> None:

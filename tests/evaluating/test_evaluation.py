@@ -150,6 +150,11 @@ def test_words(evaluation: Evaluation, check_golden: Callable[[str, str], None])
     check_golden("four_launches.md", evaluation.to_markdown())
 
 
+def test_without_a_table_the_recorded_measurements_are_evaluated() -> None:
+    """`evaluate()` does what the command does without options."""
+    assert evaluate().results == run()[0].results
+
+
 def test_a_screen_has_every_number_of_the_predictions(evaluation: Evaluation) -> None:
     """The short text has each number, and says where the rest is."""
     page = evaluation.to_document(full=False)

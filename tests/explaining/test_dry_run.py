@@ -16,8 +16,8 @@ from occupancy_lab.arguments import tensor
 from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.offline import offline
-from occupancy_lab.errors import InputError, OccupancyLabError
-from occupancy_lab.explaining.dry_run import dry_run, variants
+from occupancy_lab.errors import CompileError, InputError, OccupancyLabError
+from occupancy_lab.explaining.dry_run import dry_run, explain_launch, variants
 from occupancy_lab.gpus import find_gpu, present_gpus
 
 SM_90 = find_gpu("sm_90").target
@@ -242,3 +242,10 @@ def test_a_dry_run_is_what_is_launched(offset: int, monkeypatch: pytest.MonkeyPa
         *(x, 4096, 2.0), BLOCK=128, num_warps=2
     ).records
     assert record.calculation.resources.n_regs == launched.n_regs
+
+
+def test_what_no_gpu_compiles_has_its_reason_once() -> None:
+    """The same failure on several GPUs is one sentence."""
+    with pytest.raises(CompileError) as caught:
+        explain_launch(scale, signature="*fp16,4096,2.0", constexprs="BLOCK=100", gpu="h100,mi300x")
+    assert str(caught.value).count("range must be a power of 2") == 1

@@ -31,6 +31,9 @@ def test_sizes_are_read_by_name(tmp_path: Path) -> None:
     ]
     assert [*found] == [f"{file}, line {line}" for line in (3, 4)]
     assert read_sizes([{"N": 5}], layer_norm) == {"size 1": {"N": 5}}
+    numbers = r"does not take; it takes stride, N, eps, BLOCK_SIZE$"
+    with pytest.raises(InputError, match=numbers):
+        read_sizes([{"M": 5}], layer_norm, SIGNATURE.split(","))
 
 
 def test_a_size_whose_grid_is_none_is_named(tmp_path: Path) -> None:
@@ -38,9 +41,13 @@ def test_a_size_whose_grid_is_none_is_named(tmp_path: Path) -> None:
     path = tmp_path / "sizes.csv"
     path.write_text("N\n1024\n-4\n", encoding="utf-8")
     asked = {"signature": SIGNATURE, "constexprs": "BLOCK_SIZE=64", "gpu": "h100", "cache": False}
-    with pytest.raises(InputError, match=r", line 3: dimension 0 of the grid is '0'; give a whole"):
+    with pytest.raises(
+        InputError, match=r", line 3, N -4: dimension 0 of the grid is '0'; give a whole"
+    ):
         tune_sizes(layer_norm, str(path), grid="cdiv(N, BLOCK_SIZE)", **asked)
-    with pytest.raises(InputError, match=r"^size 1: dimension 0 of the grid is '-4'; give a whole"):
+    with pytest.raises(
+        InputError, match=r"^size 1, N -4: dimension 0 of the grid is '-4'; give a whole"
+    ):
         tune_sizes(layer_norm, [{"N": -4}], grid="N", **asked)
 
 

@@ -498,6 +498,12 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     lines = after.stdout.splitlines()
     row = next(line for line in lines if line.strip().startswith("BLOCK_SIZE"))
     assert row.split()[1] == str(block)
+    warps = f"{chosen['config']['num_warps']}, tuned.json"
+    assert after.stdout.partition("num_warps")[2].splitlines()[0].strip() == warps
+    program.write_text(PROGRAM.replace("2**20", "2**19"), encoding="utf-8")
+    near = in_process.run(*explained)
+    assert f"{warps}, nearest size n 1048576" in near.stdout
+    program.write_text(PROGRAM, encoding="utf-8")
     other = in_process.run("explain", f"{program}:main", "--gpu", "h200")
     assert "in the one of 2 configurations" in " ".join(other.stdout.split())
     assert "the file has h100, and this is h200" in other.stdout + other.stderr

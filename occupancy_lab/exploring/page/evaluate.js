@@ -159,6 +159,7 @@ export function nextStepsOf(architecture, usage) {
       now,
       more,
       fewer: fewer <= most ? fewer : null,
+      most,
       option: asks ? optionOf(architecture, usageWith(usage, resource, more)) : null,
     };
   });

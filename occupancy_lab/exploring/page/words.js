@@ -109,6 +109,7 @@ export class Said {
 
   /** Return [unit, now, cell of one program more, cell of one fewer] for each step. */
   stepRows() {
+    const none = this.occupancy.programs === 1 ? "does not launch" : "no step";
     return this.steps.map((step) => {
       const down = { amount: step.more, difference: step.now - step.more };
       const up = { amount: step.fewer, difference: step.fewer - step.now };
@@ -117,7 +118,7 @@ export class Said {
         this.architecture.units[step.resource],
         String(step.now),
         step.more === null ? this.sentence("no step") : this.sentence(more, down),
-        step.fewer === null ? this.sentence("no step") : this.sentence("up to", up),
+        step.fewer === null ? this.sentence(none, step) : this.sentence("up to", up),
       ];
     });
   }
