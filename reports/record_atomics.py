@@ -18,8 +18,9 @@ import triton.language as tl
 from record_tunes import rows_of, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.launch import Launch
     from occupancy_lab.record import Failed, Record
 
 DATA = Path(__file__).parent / "data"
@@ -75,27 +76,33 @@ def measure(row: Mapping[str, Any]) -> float:
     return 1e3 * found
 
 
-def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
-    """Return the records of the launches of *rows* on a GPU, without launching them."""
-    from occupancy_lab.arguments import Pointer
+def records_of(launches: Iterable[tuple[str, Launch]], key: str) -> list[Record | Failed]:
+    """Return the records of launches of functions, `file.py:function`, without launching them."""
     from occupancy_lab.asked import Asked
     from occupancy_lab.compiled_records import compile_runs, with_counts
     from occupancy_lab.compiling.compiler import Compiler
     from occupancy_lab.gpus import find_gpu
     from occupancy_lab.kernel import load_function
+
+    gpu = find_gpu(key)
+    asked = [Asked(load_function(name)[0], launch, gpu, name) for name, launch in launches]
+    compiler = Compiler(None)
+    return with_counts(compile_runs(asked, compiler), asked, compiler)
+
+
+def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
+    """Return the records of the launches of *rows* on a GPU, without launching them."""
+    from occupancy_lab.arguments import Pointer
     from occupancy_lab.launch import Launch
 
-    gpu, asked = find_gpu(key), []
+    launches = []
     for row in rows:
-        name = f"{__file__}:{row['kernel']}"
-        function, _ = load_function(name)
         n, addresses, stride = (int(row[one]) for one in ("n", "addresses", "stride"))
         tensor = Pointer(row["dtype"], 4 * ROOM)
         constexprs = {"ADDRESSES": addresses, "STRIDE": stride, "BLOCK": BLOCK}
         launch = Launch((tensor, tensor, n), constexprs, (-(-n // BLOCK),))
-        asked.append(Asked(function, launch, gpu, name))
-    compiler = Compiler(None)
-    return with_counts(compile_runs(asked, compiler), asked, compiler)
+        launches.append((f"{__file__}:{row['kernel']}", launch))
+    return records_of(launches, key)
 
 
 def read(key: str) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
+from record_atomics import records_of
 from record_tunes import rows_of, write_rows
 from work_ncu import read_counts
 
@@ -177,25 +178,17 @@ def measure(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def predict(rows: Sequence[Row], key: str) -> list[Record | Failed]:
     """Return the records of the launches of *rows* on a GPU, without launching them."""
     from occupancy_lab.arguments import Pointer
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.compiled_records import compile_runs, with_counts
-    from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.gpus import find_gpu
-    from occupancy_lab.kernel import load_function
     from occupancy_lab.launch import Launch
 
-    gpu, asked = find_gpu(key), []
+    launches = []
     for row in rows:
-        name = f"{__file__}:{row['kernel']}"
-        function, _ = load_function(name)
         x, y = (Pointer(row["dtype"], SIZES[row["dtype"]] * int(row[one])) for one in "xy")
         tensors = [x, Pointer("int64", 8 * int(row["index"])), y] if int(row["index"]) else [x, y]
         numbers = arguments_of(row)
         scalars = [numbers.pop(one) for one in ("m", "n") if one in numbers]
         launch = Launch((*tensors, *scalars), numbers, grid_of(row))
-        asked.append(Asked(function, launch, gpu, name))
-    compiler = Compiler(None)
-    return with_counts(compile_runs(asked, compiler), asked, compiler)
+        launches.append((f"{__file__}:{row['kernel']}", launch))
+    return records_of(launches, key)
 
 
 def predicted_columns(record: Record | Failed) -> dict[str, Any]:

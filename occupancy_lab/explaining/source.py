@@ -302,7 +302,8 @@ def _bound_sentences(lines: Sequence[Line], record: Record) -> Iterator[str]:
     if bound is None or counts is None or len(lines) < 2:  # noqa: PLR2004 - another one
         return
     shares: dict[int, float] = {}
-    if bound in {"bandwidth", "l2"}:
+    moves = bound in {"bandwidth", "l2"}
+    if moves:
         for access in counts.accesses:
             line = access.place.outermost.line
             shares[line] = shares.get(line, 0.0) + access.sectors.typical * SECTOR
@@ -312,10 +313,12 @@ def _bound_sentences(lines: Sequence[Line], record: Record) -> Iterator[str]:
     most = max(shares, key=shares.__getitem__, default=None)
     if most is None or most == lines[0].number or shares[most] < MOST_OF_IT * whole:
         return
-    moved = f"{byte_words(round(shares[most]))} of the {byte_words(round(whole))} of whole sectors"
-    if bound not in {"bandwidth", "l2"}:
-        moved = f"{percent(shares[most] / whole)} of the instructions"
-    yield f"Most of the time goes to {part_words(bound)}; line {most} has {moved}."
+    part = (
+        f"{byte_words(round(shares[most]))} of the {byte_words(round(whole))} of whole sectors"
+        if moves
+        else f"{percent(shares[most] / whole)} of the instructions"
+    )
+    yield f"Most of the time goes to {part_words(bound)}; line {most} has {part}."
 
 
 def _column_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:

@@ -18,6 +18,7 @@ from occupancy_lab.explaining.neighbours import (
     predicted_us,
     rank,
 )
+from occupancy_lab.explaining.work import line_words
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import part_words
 from occupancy_lab.text.document import Table, literal, side_by_side
@@ -303,7 +304,7 @@ def _idle(record: Record) -> Iterator[str]:
     word = record.gpu.architecture.multiprocessor_word
     yield (
         f"{size - programs} of {size} {word}s have no program, while each program makes {most:.0f}"
-        f" passes of the loop at {literal(loop.place.file.rpartition('/')[2])}:{loop.place.line}."
+        f" passes of the loop at {line_words(loop.place)}."
         " Divide these passes among more programs; where they add up a result, let the programs add"
         " theirs, by tl.atomic_add or in a second launch."
     )

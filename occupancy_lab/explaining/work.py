@@ -261,7 +261,7 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
         share = _ratio(worst.bytes, worst.sectors * SECTOR)
         yield (
             f"{percent(sectors)} of the bytes of moved sectors are used; the"
-            f" {worst.operation} at {_line(worst.place)} uses {_share(share)}."
+            f" {worst.operation} at {line_words(worst.place)} uses {_share(share)}."
         )
     memory = record.memory
     if memory is None or memory.given or memory.dram_read_bytes is None:
@@ -291,9 +291,9 @@ def _pieces(counts: Counts) -> Iterator[str]:
         if 1 + (cost - 1) * worst.sectors.most / whole > COSTLY:
             size = round(min(worst.piece_bytes or LINE, LINE))
             yield (
-                f"The {worst.operation} at {_line(worst.place)} {verb} scattered pieces of up to"
-                f" {size} bytes, for which device memory takes {cost:.1f} times as long as for the"
-                " same bytes in a row."
+                f"The {worst.operation} at {line_words(worst.place)} {verb} scattered pieces of"
+                f" up to {size} bytes, for which device memory takes {cost:.1f} times as long as"
+                " for the same bytes in a row."
             )
     for one in counts.footprints:
         mine = [store for store in stores if store.tensor == one.tensor]
@@ -301,7 +301,7 @@ def _pieces(counts: Counts) -> Iterator[str]:
         if rest.low > UNUSED * one.written_whole.most:
             worst = max(mine, key=lambda store: store.sectors.most)
             yield (
-                f"The {worst.operation} at {_line(worst.place)} writes only parts of sectors:"
+                f"The {worst.operation} at {line_words(worst.place)} writes only parts of sectors:"
                 f" device memory has to read the rest, {byte_words(rest.low)}."
             )
 
@@ -329,12 +329,12 @@ def _unknown(counts: Counts) -> Iterator[str]:
         first.setdefault((one.name, one.steers, one.assumed), one)
     found: dict[tuple[str, str, str | None], list[Unknown]] = {}
     for one in first.values():
-        found.setdefault((one.name, _line(one.place), one.assumed), []).append(one)
+        found.setdefault((one.name, line_words(one.place), one.assumed), []).append(one)
     for one, *others in [*found.values()][:MOST_UNKNOWN]:
         taken = "amounts are ranges from the least to the most"
         if one.assumed is not None:
             taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' for each'}"
-        where = f" at {_line(one.place)}" if one.place.line else ""
+        where = f" at {line_words(one.place)}" if one.place.line else ""
         kinds = [each.steers for each in (one, *others)]
         steered = listed([f"{article(kind.partition(',')[0])} {kind}" for kind in kinds])
         yield (
@@ -357,12 +357,12 @@ def _empty_loops(counts: Counts) -> Iterator[str]:
     empty = next((loop for loop in counts.loops if loop.trips.high == 0), None)
     if alike is not None and empty is not None:
         yield (
-            f"So the loop at {_line(empty.place)} does not run. For offsets,"
+            f"So the loop at {line_words(empty.place)} does not run. For offsets,"
             f" `--assume {alike.tensor}={alike.assumed}*i` assumes that each is"
             f" {alike.assumed} more than the one before."
         )
 
 
-def _line(place: Place) -> str:
+def line_words(place: Place) -> str:
     """Return "kernel.py:12"."""
     return f"{literal(place.file.rpartition('/')[2])}:{place.line}"

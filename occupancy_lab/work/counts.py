@@ -68,6 +68,11 @@ class Amount:
     def __mul__(self, factor: int) -> Amount:
         return Amount(self.low * factor, None if self.high is None else self.high * factor)
 
+    def at_most(self, limit: int | None) -> Amount:
+        """Return the count with its upper limit reduced to *limit*, if there is one."""
+        limits = [one for one in (self.high, limit) if one is not None]
+        return Amount(self.low, max(min(limits), self.low) if limits else None)
+
     def scaled(self, share: float) -> Amount:
         """Return the count times *share*, with limits rounded to whole numbers."""
         high = None if self.high is None else round(self.high * share)

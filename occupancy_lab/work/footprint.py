@@ -380,10 +380,10 @@ def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> A
     low = max([certain.low, *(one.least for one in unsure)])
     mosts = [one.most(unit) for one in unsure]
     high = None if None in mosts else (certain.high or 0) + sum(one or 0 for one in mosts)
+    found = Amount(low, high)
     if unsure and limit is not None:
-        limit = -(-limit // unit) * unit
-        high = max(limit if high is None else min(high, limit), low)
-    return Amount(low, high)
+        return found.at_most(-(-limit // unit) * unit)
+    return found
 
 
 def piece_bytes(touch: Touch) -> float | None:

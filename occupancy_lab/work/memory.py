@@ -232,7 +232,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     tensors = counts.footprints
     once = total(_once_read(one, counts, gpu) for one in tensors)
     once_written = total(
-        _at_most(one.written_whole, _asked(_stores(one, counts))) for one in tensors
+        one.written_whole.at_most(_asked(_stores(one, counts)).high) for one in tensors
     )
     cache, room, whole = last_cache(gpu), _kept(counts, gpu), (once + once_written).high
     frames = 0 if local is None else local.bytes
@@ -276,15 +276,20 @@ def _with_costs(
     reads, within = moved.dram_read_bytes or NOTHING, moved.written_within_bytes
     taken = (moved.dram_written_bytes or NOTHING).most
     share = 1.0 if within is None or not taken else within.most / taken
-    stays = {one: _stays(one, _asked(_stores(one, counts)), counts, gpu) or 0.0 for one in given}
-    both = [completed(_stores(one, counts), one, stays[one]) for one in given]
+    stores = {one: _stores(one, counts) for one in given}
+    stays = {
+        one: 0.0
+        if all(store.is_known for store in some)
+        else _stays(one, _asked(some), counts, gpu) or 0.0
+        for one, some in stores.items()
+    }
+    both = [completed(some, one, stays[one]) for one, some in stores.items()]
     rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
     read_time = sum(some.most * read_cost(_loads(one, counts)) for one, some in given.items())
     read_time += reads.most - total(given.values()).most + slow
     reads += rest
     costs = [
-        (some.most, written_cost(_stores(one, counts), one, stays[one]))
-        for one, some in stored.items()
+        (some.most, written_cost(stores[one], one, stays[one])) for one, some in stored.items()
     ]
     return replace(
         moved,
@@ -293,12 +298,6 @@ def _with_costs(
         read_cost=read_time / max(reads.most, 1.0),
         written_cost=mean(costs),
     )
-
-
-def _at_most(amount: Amount, most: Amount) -> Amount:
-    """Return *amount* with its upper limit reduced to that of *most*, the requested bytes."""
-    limits = [one.high for one in (amount, most) if one.high is not None]
-    return Amount(amount.low, max(min(limits), amount.low) if limits else None)
 
 
 def last_cache(gpu: Gpu) -> int | None:
@@ -445,7 +444,7 @@ def _once_read(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
     once = tensor.read_whole
     if is_granular(gpu):
         once += Amount.of(max((tensor.read_granules or 0) - once.low, 0))
-    return _at_most(once, _fetched(_loads(tensor, counts), gpu))
+    return once.at_most(_fetched(_loads(tensor, counts), gpu).high)
 
 
 def _delivered(
@@ -469,7 +468,8 @@ def _delivered(
 def _stored(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
     """Return the bytes of a tensor that are written to device memory."""
     stores = _stores(tensor, counts)
-    once = _at_most(tensor.written_whole, asked := _asked(stores))
+    asked = _asked(stores)
+    once = tensor.written_whole.at_most(asked.high)
     if all(one.is_known for one in stores):
         return once
     return _missed(tensor, once, asked, counts, gpu)

@@ -262,12 +262,6 @@ def _of_elements(
     numbers: range | RandomNumbers, width: int, offset: Any, size: int, registers: int
 ) -> list[Any]:
     """Return what a load at *offset* finds in assumed elements of *width* bytes, by register."""
-    if min(size, width) >= WORD_BYTES:
-        places = [offset + WORD_BYTES * one for one in range(registers)]
-        return [
-            (elements(numbers, place // width) >> 8 * (place % width)).astype(np.uint32)
-            for place in places
-        ]
     found = []
     for one in range(registers):
         word = np.zeros_like(offset)

@@ -61,12 +61,8 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, stays: float = 0
 
 
 def _partial_lines(tensor: Footprint) -> float:
-    """Return the bytes of the cache lines that are only written in part, at known addresses.
-
-    Half of such a line is missing in the mean, as at the ends of rows.
-    """
-    lines = tensor.written_lines or 0
-    return min(lines, 2.0 * max(lines - tensor.written_whole.low, 0))
+    """Return the bytes of the cache lines that are only written in part, at known addresses."""
+    return partial_bytes(tensor.written_lines or 0, tensor.written_whole.low)
 
 
 def mean(each: Sequence[tuple[float, float]]) -> float:
@@ -111,10 +107,9 @@ def completed(
 ) -> tuple[Amount, float]:
     """Return the bytes of sectors that are written in part, and the bytes read in the same time.
 
-    Device memory delivers the rest of such a sector, unless the launch reads it anyway. A sector at
-    the end of a row lacks half of its bytes in the mean. At known addresses, which are in order,
-    the rest is read in half the time of a piece. At unknown ones other stores may complete it while
-    it *stays* in the L2 cache, as in `turnover`.
+    Device memory delivers the rest of such a sector, unless the launch reads it anyway. At known
+    addresses, which are in order, the rest is read in half the time of a piece. At unknown ones
+    other stores may complete it while it *stays* in the L2 cache, as in `turnover`.
     """
     if tensor.read_whole.most:
         return NOTHING, 0.0
@@ -129,9 +124,10 @@ def completed(
 
 
 def partial_bytes(whole: float, asked: float) -> float:
-    """Return the bytes of the sectors that are touched in part.
+    """Return the bytes of the sectors, or of other units, that are touched in part.
 
-    *asked* bytes are requested, of *whole* bytes in whole sectors.
+    *asked* bytes are requested, of *whole* bytes in whole units. Half of a unit at the end of a row
+    is missing in the mean.
     """
     return max(min(whole, 2.0 * (whole - asked)), 0.0)
 

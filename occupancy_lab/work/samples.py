@@ -64,9 +64,8 @@ def _scaled(counts: Counts) -> Counts:
         """
         if once:
             return more(amount)
-        limits = [more(amount).high, None if size is None else -(-size // SECTOR) * SECTOR]
-        high = min((one for one in limits if one is not None), default=None)
-        return Amount(amount.low, None if high is None else max(high, amount.low))
+        most = None if size is None else -(-size // SECTOR) * SECTOR
+        return Amount(amount.low, more(amount).high).at_most(most)
 
     def scaled(one: Any, *names: str) -> Any:
         return replace(one, **{name: more(getattr(one, name)) for name in names})
