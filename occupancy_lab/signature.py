@@ -135,7 +135,7 @@ def read_launches(  # noqa: PLR0913 - a command line's options
         if kernel.is_constexpr(name)
     }
     for name in KNOBS:
-        _check_knob(name, {**settings, **chosen}.get(name, ()))
+        check_knob(name, {**settings, **chosen}.get(name, ()))
     kernel.check_complete(texts, settings)
     if math.prod(map(len, settings.values())) > MOST_LAUNCHES:
         refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
@@ -292,7 +292,8 @@ def _several(name: str, given: Any) -> tuple[Any, ...]:
     return tuple({repr(value): value for value in values}.values())
 
 
-def _check_knob(name: str, values: Sequence[Any]) -> None:
+def check_knob(name: str, values: Sequence[Any]) -> None:
+    """Raise InputError if one of *values* is no num_warps or num_stages, whichever is the name."""
     for value in values:
         whole = type(value) is int
         if name == "num_stages" and not (whole and 1 <= value <= MAX_STAGES):

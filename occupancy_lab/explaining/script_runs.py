@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import NOT_LAUNCHED, Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError, few_of, refuse, shortened
@@ -25,12 +26,12 @@ from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.options import KNOBS
-from occupancy_lab.signature import are_chosen, read_assumed, read_settings
+from occupancy_lab.signature import are_chosen, check_knob, read_assumed, read_settings
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.assumptions import Value
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.explaining.overview import LaunchError
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.record import Record
@@ -65,11 +67,13 @@ def script_runs(
     """Return the first launch of each launch line that *script* ran, and the line's dry run.
 
     If nothing of a line compiles and fits, the error of its first launch stands for the dry run. Of
-    an autotuned line, the configurations with the *chosen* values are run. The script must be open
-    while an explanation is made, because its process compiles the neighbours. *assume* is as
+    the *chosen* values by name, those that an autotuner sets choose among its configurations, and
+    the others replace what a launch passes: each of several values is a launch. The script must be
+    open while an explanation is made, because its process compiles the neighbours. *assume* is as
     `explain_asked` takes it, *warm* as `explain_launch` does.
 
-    Raises InputError if an autotuner has no configuration with the chosen values.
+    Raises InputError if an autotuner has no configuration with the chosen values, or if a launch
+    cannot be made with them.
     """
     lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
     for _, pairs in lines:
@@ -78,34 +82,68 @@ def script_runs(
         own = {name: values for name, values in chosen.items() if any(name in one for one in tuned)}
         launches = dict(itertools.compress(every.items(), are_chosen(tuned, own)))
         first = next(iter(launches.values()))
+        replaced = {
+            name: values
+            for name, values in chosen.items()
+            if name not in own and _takes(first.bound, script.gpu, name)
+        }
+        set_here = {name: values[0] for name, values in replaced.items()}
+        first = dataclasses.replace(first, tuned={**first.tuned, **set_here})
         try:
-            yield first, explain_launches(script, launches, assume, warm=warm)
+            yield first, explain_launches(script, launches, assume, replaced, warm=warm)
         except (CompileError, DoesNotFitError) as error:
             yield first, error
 
 
-def explain_launches(
+def _takes(bound: BoundLaunch, gpu: Gpu, name: str) -> bool:
+    """Tell whether *name* is a constexpr of a launched kernel, or a compiler option for *gpu*."""
+    if name in bound.arguments:
+        return name in bound.constexprs
+    return name in KNOBS or name in default_options(gpu.target)
+
+
+def explain_launches(  # noqa: PLR0913 - a Script, and the fields of a Launch
     script: Script,
     launches: Mapping[int, ScriptLaunch],
     assume: Mapping[str, Assumption] = MappingProxyType({}),
+    replaced: Mapping[str, tuple[Any, ...]] = MappingProxyType({}),
     *,
     warm: bool = False,
     in_program: bool = False,
 ) -> Explanation:
     """Return the dry run of *launches* of one kernel of *script*, given by their index there.
 
-    *warm* and *in_program* are as in `Launch`.
+    Each is made with each combination of the *replaced* values of constexprs and options. *warm*
+    and *in_program* are as in `Launch`.
 
-    Raises the CompileError or DoesNotFitError of the first launch if all launches fail.
+    Raises InputError if the script cannot make one of them, and the CompileError or DoesNotFitError
+    of the first if all fail.
     """
     function = stand_in(next(iter(launches.values())).bound)
     found = [
-        Variant(function, one.bound.launch, one.tuned, functools.partial(script.relaunched, index))
+        _replaced(script, index, one, function, dict(zip(replaced, values, strict=True)))
         for index, one in launches.items()
+        for values in itertools.product(*replaced.values())
     ]
     compiler: Any = _ScriptCompiler(script, launches)
     asked = asked_of(found, [script.gpu], warm=warm, in_program=in_program)
     return explain_asked(asked, compiler, assume)
+
+
+def _replaced(
+    script: Script, index: int, one: ScriptLaunch, function: Any, values: Mapping[str, Any]
+) -> Variant:
+    """Return launch *index* with other *values* of constexprs, and so another grid, and options."""
+    launch = one.bound.launch
+
+    def relaunch(changes: Mapping[str, Any]) -> Launch:
+        return script.relaunched(index, {**values, **changes})
+
+    if values.keys() & {*one.bound.constexprs}:
+        launch = relaunch({})
+    elif values:
+        launch = dataclasses.replace(launch, keywords={**launch.keywords, **values})
+    return Variant(function, launch, one.tuned, relaunch)
 
 
 def stand_in(bound: BoundLaunch) -> Any:
@@ -265,16 +303,20 @@ class ScriptExplanation(Answer):
         return [*dict.fromkeys(found for one in self.ran for found in getattr(one, field))]
 
 
-def _check_tuned(script: str, tuned: Collection[str], option: str, name: str) -> None:
-    """Raise InputError if *option* sets what no autotuner of *script* sets."""
-    given = option if name in KNOBS else f"{option} {shortened(name)}"
-    if not tuned:
-        refuse(f"{given} has no use for {script}, which launches no autotuned kernel")
-    if name not in tuned:
-        refuse(
-            f"{given} chooses among the configurations of an autotuner, and those of {script} set"
-            f" {few_of([*tuned])}"
-        )
+def _check_setting(
+    script: str, launches: Sequence[ScriptLaunch], gpus: Sequence[Gpu], option: str, name: str
+) -> None:
+    """Raise InputError if *option* sets what none of the *launches* of *script* has on any GPU."""
+    if any(name in one.tuned for one in launches):
+        return
+    constexprs = dict.fromkeys(known for one in launches for known in one.bound.constexprs)
+    if option == "--constexpr" and name not in constexprs:
+        there = f"there are {few_of([*constexprs])}" if constexprs else "there are none"
+        refuse(f"{option} {shortened(name)} is of no kernel that {script} launches; {there}")
+    if option == "--option" and name in constexprs:
+        refuse(f"{shortened(name)} is a constexpr of a kernel of {script}; give it by --constexpr")
+    if not any(_takes(one.bound, gpu, name) for one in launches for gpu in gpus):
+        refuse(f"{option} {shortened(name)} is no option of Triton's compiler")
 
 
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line
@@ -297,27 +339,30 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
 
     Nothing is launched: tensors on "cuda" have a shape, a dtype and strides, but only small ones
     have values. *triton* is as `explain_matrix` takes it; that Python runs the function.
-    *constexprs*, *num_warps*, *num_stages* and *options* choose among the configurations of
-    autotuned kernels, as `explain_launch` takes them; they do not change other kernels. *assume* is
-    as `explain_launch` takes it for the parameters of any launched kernel, and as `dry_trace` takes
-    it for values that the script reads. *warm* is as `explain_launch` takes it. *compile_timeout*
-    limits the seconds of the function and of each compile. Unless *compared*, what the launches are
-    compared with is compiled only when it is asked for, which runs the function again.
+    *constexprs*, *num_warps*, *num_stages* and *options* are as `explain_launch` takes them: they
+    choose among the configurations of an autotuner that sets them, and replace what other launches
+    pass. *assume* is as `explain_launch` takes it for the parameters of any launched kernel, and as
+    `dry_trace` takes it for values that the script reads. *warm* is as `explain_launch` takes it.
+    *compile_timeout* limits the seconds of the function and of each compile. Unless *compared*,
+    what the launches are compared with is compiled only when it is asked for, which runs the
+    function again.
 
-    Raises InputError, with the line of the script, for what cannot be done without a GPU, and if
-    the function launches nothing.
+    Raises InputError, with the line of the script, for what cannot be done without a GPU, if the
+    function launches nothing, and for values that no launch takes.
     """
     directory, (values, words) = store_directory() if cache else None, _split(assume)
     lines, ran, environment = [], [], find_environment(triton)
     knobs = {"num_warps": num_warps, "num_stages": num_stages}
-    for one, _ in chosen_gpus(gpu):
+    gpus = [one for one, _ in chosen_gpus(gpu)]
+    for one in gpus:
         how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         how |= {"timeout": compile_timeout, "assume": values, "environment": environment}
         with Script(name, one, directory, **how) as script:
             ran.append(script.ran)
-            tuned = dict.fromkeys(name for one in script.launches for name in one.tuned)
-            check = functools.partial(_check_tuned, name, tuned)
+            check = functools.partial(_check_setting, name, script.launches, gpus)
             chosen = read_settings(check, constexprs, options, knobs)
+            for knob in KNOBS:
+                check_knob(knob, chosen.get(knob, ()))
             names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
             assumed = read_assumed(words, names)
             for first, run in script_runs(script, chosen, assumed, warm=warm):

@@ -9,6 +9,7 @@ from in_process import run
 
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import InputError
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.script_runs import explain_script, script_runs
 from occupancy_lab.gpus import find_gpu
 
@@ -30,6 +31,7 @@ def main():
     double[lambda named: (triton.cdiv(1000, named["BLOCK"]),)](x, 1000)
     double.fn[(4,)](x, 1000, BLOCK=256)
 """
+UNTUNED = SCRIPT.replace("    double[lambda", "    lambda x, n: double[lambda")
 
 
 def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) -> None:
@@ -91,34 +93,72 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     assert "best" not in page
 
 
-def test_configurations_of_a_script_are_chosen_by_what_they_set(tmp_path: Path) -> None:
-    """Only configurations with the given values are explained; untuned launches are unaffected."""
+def test_values_choose_configurations_and_replace_what_other_launches_pass(tmp_path: Path) -> None:
+    """Each of several values is a launch, whose grid the script's own function calculates.
+
+    An autotuner is asked for its configurations with the values; a kernel without it gets them.
+    """
+    path = tmp_path / "bench.py"
+    grid = '[lambda named: (triton.cdiv(1000, named["BLOCK"]),)]'
+    path.write_text(SCRIPT.replace("[(4,)]", grid), encoding="utf-8")
+    found = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64,512")
+    sizes = [
+        [(one.arguments["BLOCK"], one.launch.grid) for one in run.records] for run in found.runs
+    ]
+    assert sizes == [[(64, (16,))], [(64, (16,)), (512, (2,))]]
+
+
+def test_a_neighbour_of_a_replaced_value_keeps_it(tmp_path: Path) -> None:
+    """What the page proposes are changes of what was asked for, not of what the script has."""
+    path = tmp_path / "bench.py"
+    grid = '[lambda named: (triton.cdiv(10000000, named["BLOCK"]),)]'
+    text = UNTUNED.replace("1000", "10000000").replace("[(4,)]", grid)
+    path.write_text(text, encoding="utf-8")
+    with Script(f"{path}:main", find_gpu("h100"), None) as script:
+        ((first, run),) = script_runs(script, {"num_warps": (8,)})
+        assert isinstance(run, Explanation)
+        (case,) = run.cases
+    assert case.record.num_warps == 8
+    assert first.tuned == {"num_warps": 8}
+    others = [one.record for one in case.neighbours if {*one.changes} == {"BLOCK"}]
+    assert {one.num_warps for one in others if one is not None} == {8}
+
+
+def test_an_option_of_one_vendor_is_passed_to_that_vendor_only(tmp_path: Path) -> None:
+    """`maxnreg` caps registers on an H100 and is left out for an MI300X."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
-    tuned, plain = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64,256").runs
-    assert [one.record.arguments["BLOCK"] for one in (*tuned.cases, *plain.cases)] == [64, 256]
+    found = explain_script(f"{path}:main", gpu="h100,mi300x", options="maxnreg=24")
+    options = {line.gpu.key: line.record.options for line in found.lines if line.record is not None}
+    assert options["h100"]["maxnreg"] == 24
+    assert "maxnreg" not in options["mi300x"]
 
 
 @pytest.mark.parametrize(
     ("asked", "said"),
     [
         ({"num_warps": 8}, "no configuration with 'num_warps=8'; there are num_warps=2"),
-        ({"constexprs": "N=1"}, "--constexpr N chooses among .* set BLOCK, num_warps"),
-        ({"options": "maxnreg=64"}, "--option maxnreg chooses among"),
+        ({"num_stages": 0}, "num_stages is '0'; give a whole number"),
+        ({"constexprs": "N=1"}, "--constexpr N is of no kernel that .* launches; there are BLOCK"),
+        ({"options": "registers=64"}, "--option registers is no option of Triton's compiler"),
     ],
 )
-def test_values_without_a_configuration_are_refused(
+def test_values_that_no_launch_takes_are_refused(
     tmp_path: Path, asked: dict[str, Any], said: str
 ) -> None:
-    """The message names the value and what can be chosen, or says that nothing is autotuned."""
+    """The message names the value and what can be given."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         explain_script(f"{path}:main", gpu="h100", **asked)
-    untuned = SCRIPT.replace("    double[lambda", "    lambda x, n: double[lambda")
-    path.write_text(untuned, encoding="utf-8")
-    with pytest.raises(InputError, match=r"has no use for .*, which launches no autotuned kernel"):
-        explain_script(f"{path}:main", gpu="h100", **asked)
+
+
+def test_a_constexpr_is_no_option(tmp_path: Path) -> None:
+    """`--option` of a constexpr that no autotuner sets names the option for it."""
+    path = tmp_path / "bench.py"
+    path.write_text(UNTUNED, encoding="utf-8")
+    with pytest.raises(InputError, match=r"BLOCK is a constexpr of .*; give it by --constexpr"):
+        explain_script(f"{path}:main", gpu="h100", options="BLOCK=64")
 
 
 ASKING = """
