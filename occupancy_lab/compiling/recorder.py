@@ -277,7 +277,7 @@ class Recorder:
         if not isinstance(found, Variant) or found.relaunch is None:
             return "its grid is not known but for the launch itself"
         try:
-            launch = found.relaunch(changes)
+            launch = dataclasses.replace(found.relaunch(changes), values=found.launch.values)
         except OccupancyLabError as error:
             return str(error)
         return _in_plain(Variant(found.function, launch)).launch

@@ -124,6 +124,38 @@ def test_a_neighbour_of_a_replaced_value_keeps_it(tmp_path: Path) -> None:
     assert {one.num_warps for one in others if one is not None} == {8}
 
 
+TABLE = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def total(x, ends, y, BLOCK: tl.constexpr):
+    sums = tl.zeros([BLOCK], tl.float32)
+    for at in range(tl.load(ends + tl.program_id(0))):
+        sums += tl.load(x + at * BLOCK + tl.arange(0, BLOCK))
+    tl.store(y + tl.arange(0, BLOCK), sums)
+
+
+def main():
+    x, y = torch.rand(1 << 20, device="cuda"), torch.rand(1024, device="cuda")
+    total[(64,)](x, torch.full((64,), 40, device="cuda"), y, BLOCK=256)
+"""
+
+
+def test_a_replaced_value_leaves_those_of_tensors(tmp_path: Path) -> None:
+    """A launch with another block still knows the numbers in small tensors of the script."""
+    path = tmp_path / "bench.py"
+    path.write_text(TABLE, encoding="utf-8")
+    ((small,), (large,)) = (
+        explain_script(f"{path}:main", gpu="h100", constexprs=f"BLOCK={size}").runs
+        for size in (128, 512)
+    )
+    loads = [one.cases[0].record.counts.accesses[-2].bytes for one in (small, large)]
+    assert [one.typical for one in loads] == [64 * 40 * 4 * size for size in (128, 512)]
+
+
 def test_an_option_of_one_vendor_is_passed_to_that_vendor_only(tmp_path: Path) -> None:
     """`maxnreg` caps registers on an H100 and is left out for an MI300X."""
     path = tmp_path / "bench.py"
