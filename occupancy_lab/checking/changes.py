@@ -23,7 +23,7 @@ from occupancy_lab.text.words import (
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.expressions import Value
 
@@ -84,7 +84,17 @@ class Change:
         """What changed: "72 registers instead of 64: 3 programs per SM instead of 4, ..."."""
         if self.kind == "set":
             return "; ".join(_set_words(self.before, self.after))
-        return _words(self.before[0], self.after[0])
+        before, after = self.before[0], self.after[0]
+        if before.status != after.status:
+            reason = after.values.get("reason") or before.values.get("reason")
+            status = f"{after.status} instead of {before.status}"
+            return f"{status}: {reason}" if reason else status
+        words = [
+            *time_words(before, after),
+            *_total_words(before, after),
+            *(_amount_words(name, before, after) for name in changed(before, after)),
+        ]
+        return f"{listed(words or ['with the same amounts'])}: {_occupancy_words(before, after)}"
 
     def to_dict(self) -> dict[str, Any]:
         """Return the change as plain values, for JSON."""
@@ -130,17 +140,6 @@ def changed(before: Row, after: Row) -> list[str]:
     return [name for name in AMOUNTS if before.values.get(name) != after.values.get(name)]
 
 
-def _words(before: Row, after: Row) -> str:
-    if before.status != after.status:
-        reason = after.values.get("reason") or before.values.get("reason")
-        status = f"{after.status} instead of {before.status}"
-        return f"{status}: {reason}" if reason else status
-    amounts = [_amount_words(name, before, after) for name in changed(before, after)]
-    times = [*time_words(before, after), *_total_words(before, after)]
-    words = [*times, *amounts] or ["with the same amounts"]
-    return f"{listed(words)}: {_occupancy_words(before, after)}"
-
-
 def time_words(before: Row, after: Row) -> Iterator[str]:
     """Say how the time differs, if noticeably, or that it is no longer known."""
     if times(before, after) is None:
@@ -159,14 +158,14 @@ def _total_words(before: Row, after: Row) -> Iterator[str]:
         return
     if (found := times(before, after, in_all=True)) and slower(before, after, in_all=True):
         name, old, new = found
-        yield f"a total of {totals_words(old, new, name)}"
+        yield f"a total of {two_times(old, new, name)}"
 
 
-def totals_words(old: float, new: float, time: str) -> str:
-    """Return two total times in words: "4.48 ms predicted instead of 3.58 ms (+25.0%)"."""
-    if duration(old) == duration(new):
-        return f"{duration(new)} {TIMES[time]}, as before"
-    words = f"{duration(new)} {TIMES[time]} instead of {duration(old)}"
+def two_times(old: float, new: float, time: str, written: Callable[[float], str] = duration) -> str:
+    """Return two times in words: "4.48 ms predicted instead of 3.58 ms (+25.0%)"."""
+    if written(old) == written(new):
+        return f"{written(new)} {TIMES[time]}, as before"
+    words = f"{written(new)} {TIMES[time]} instead of {written(old)}"
     return f"{words} ({difference_cell(new, old)})"
 
 
@@ -178,23 +177,17 @@ def difference_words(before: Row, after: Row) -> str:
     if (found := times(before, after)) is None:
         return ""
     name, old, new = found
-    if microseconds(new) == microseconds(old):
-        return f"{microseconds(new)} {TIMES[name]}, as before"
-    words = f"{microseconds(new)} {TIMES[name]} instead of {microseconds(old)}"
-    return f"{words} ({difference_cell(new, old)})"
+    return two_times(old, new, name, microseconds)
 
 
 def _amount_words(name: str, before: Row, after: Row) -> str:
     old, new = before.values.get(name), after.values.get(name)
+    amd = after.gpu is not None and after.gpu.vendor == "AMD"
+    word = "VGPRs" if amd and name == "n_regs" else AMOUNTS[name]
     if new is None:
-        return f"{_word(name, after)} not known instead of {shown(old)}"
+        return f"{word} not known instead of {shown(old)}"
     was = ", not known before" if old is None else f" instead of {shown(old)}"
-    return f"{shown(new)} {_word(name, after)}{was}"
-
-
-def _word(name: str, row: Row) -> str:
-    amd = row.gpu is not None and row.gpu.vendor == "AMD"
-    return "VGPRs" if amd and name == "n_regs" else AMOUNTS[name]
+    return f"{shown(new)} {word}{was}"
 
 
 def _occupancy_words(before: Row, after: Row) -> str:
@@ -202,20 +195,21 @@ def _occupancy_words(before: Row, after: Row) -> str:
     gpu = after.gpu
     word = "multiprocessor" if gpu is None else gpu.architecture.multiprocessor_word
     old, new = (row.number("programs_per_multiprocessor") for row in (before, after))
-    shares = (row.number("occupancy") for row in (before, after))
-    held, holds = ("not known" if one is None else percent(one) for one in shares)
     if old is None or new is None:
         return "it is not known how many programs fit"
+    shares = (row.number("occupancy") for row in (before, after))
+    held, holds = ("not known" if one is None else percent(one) for one in shares)
+    share = holds if held == holds else f"{holds} instead of {held}"
     programs = f"{count(int(new), 'program')} per {word}"
     if old == new:
-        return f"still {programs} ({holds if held == holds else f'{holds} instead of {held}'})"
-    share = f"still {holds}" if held == holds else f"{holds} instead of {held}"
+        return f"still {programs} ({share})"
+    still = "still " if held == holds else ""
     fewer = new < old
     limiters = str((after if fewer else before).values.get("limiter") or "").split("+")
     vendor = "" if gpu is None else gpu.vendor
     limited = listed([resource_word(vendor, one) for one in limiters if one in LIMITS] or [""])
     why = f", limited by {limited}" if fewer else f", which {limited} limited before"
-    words = f"{programs} instead of {int(old)} ({share})"
+    words = f"{programs} instead of {int(old)} ({still}{share})"
     return f"{words}{why if limited else ''}"
 
 

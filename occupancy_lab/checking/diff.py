@@ -24,7 +24,7 @@ from occupancy_lab.checking.changes import (
     launched,
     launches_differ,
     match_rows,
-    totals_words,
+    two_times,
 )
 from occupancy_lab.checking.check import SHOWN, first_of, not_launched_sentence
 from occupancy_lab.checking.rows import TIMES, Row, Table, load, same_text, shown
@@ -247,7 +247,10 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
         unchanged,
         removed=tuple(_label(union, one) for one in matches if not one.after),
         added=tuple(_label(union, one) for one in matches if not one.before),
-        lacking=_lacking(old, new),
+        lacking=(
+            tuple(name for name in old.kinds if name not in new.kinds),
+            tuple(name for name in new.kinds if name not in old.kinds),
+        ),
         apart="" if changes or unchanged else _why_apart((old, new), settings, names),
         fail_on=fail_on,
         totals=_totals(old, new),
@@ -278,14 +281,6 @@ def _changes(
 
 
 _FAIL_ON = "after_local_bytes > before_local_bytes"
-
-
-def _lacking(one: Table, other: Table) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that only one of the tables has."""
-    return (
-        tuple(name for name in one.kinds if name not in other.kinds),
-        tuple(name for name in other.kinds if name not in one.kinds),
-    )
 
 
 def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str, str]) -> str:
@@ -321,7 +316,7 @@ def _totals(before: Table, after: Table) -> str:
             unknown = sum(one.count(None) for one in totals)
             rows = f"{count(unknown, 'row')} whose time is not {how}"
             without = f" (without {rows})" if unknown else ""
-            return f"**All kernels**: {totals_words(old, new, time)}{often}{without}."
+            return f"**All kernels**: {two_times(old, new, time)}{often}{without}."
     return ""
 
 

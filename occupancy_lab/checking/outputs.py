@@ -16,7 +16,7 @@ from occupancy_lab.text.document import json_text
 from occupancy_lab.text.words import count, visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Sequence
 
     from occupancy_lab.checking.check import Checked, Finding, Outcome
     from occupancy_lab.checking.rows import Row
@@ -110,7 +110,11 @@ def _annotation(group: list[Finding]) -> str:
     place = place_of(first.row)
     where = {} if place is None else {"file": place[0], "line": str(place[1])}
     properties = {**where, "title": f"{first.row.kernel} breaks {first.check.name}"}
-    written = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
+    escaped = {
+        name: _data(value).replace(":", "%3A").replace(",", "%2C")
+        for name, value in properties.items()
+    }
+    written = ",".join(f"{name}={value}" for name, value in escaped.items())
     message = message_of(first)
     if len(group) > 1:
         message += f" {count(len(group) - 1, 'other row')} of this kernel too."
@@ -126,10 +130,6 @@ def _data(text: str) -> str:
     return visible(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
-
-
 def to_junit(checked: Checked) -> str:
     """Return the checks as JUnit XML: a suite for each check, a test case for each row."""
     suites = ET.Element("testsuites", {"name": "occupancy-lab", **_counts(checked.outcomes)})
@@ -139,8 +139,7 @@ def to_junit(checked: Checked) -> str:
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _counts(outcomes: Iterable[Outcome]) -> dict[str, str]:
-    outcomes = list(outcomes)
+def _counts(outcomes: Sequence[Outcome]) -> dict[str, str]:
     kinds = [one.kind for outcome in outcomes for one in outcome.findings]
     errors = kinds.count("failed")
     return {
@@ -185,11 +184,7 @@ def to_sarif(checked: Checked) -> str:
         for number, outcome in enumerate(checked.outcomes)
         for one in outcome.findings
     ]
-    driver = {
-        "name": "occupancy-lab",
-        "semanticVersion": __version__,
-        "rules": rules,
-    }
+    driver = {"name": "occupancy-lab", "semanticVersion": __version__, "rules": rules}
     log = {
         "$schema": _SCHEMA,
         "version": "2.1.0",
@@ -201,7 +196,6 @@ def to_sarif(checked: Checked) -> str:
 
 
 def _result(one: Finding, rule: int) -> dict[str, Any]:
-    values: Mapping[str, Any] = {**one.found, "status": one.row.status, "row": one.label}
     return {
         "ruleId": one.check.name,
         "ruleIndex": rule,
@@ -210,7 +204,7 @@ def _result(one: Finding, rule: int) -> dict[str, Any]:
         "locations": [_location(one)],
         # Identifies the result when lines move.
         "partialFingerprints": {"row/v1": one.label},
-        "properties": dict(values),
+        "properties": {**one.found, "status": one.row.status, "row": one.label},
     }
 
 

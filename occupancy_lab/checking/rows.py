@@ -350,9 +350,9 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def _constant(text: str) -> Value:
+def _constant(text: str) -> Any:
     try:
-        return _plain(literal(text))
+        return literal(text)
     except ValueError:
         return text
 
