@@ -214,7 +214,6 @@ def _occupancy_words(before: Row, after: Row) -> str:
 
 
 def _set_words(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
-    """Say how the values of two sets of rows differ."""
     yield f"{count(len(before), 'row')} before and {len(after)} after differ"
     for name, words in CALLED.items():
         one, other = (_values(name, rows) for rows in (before, after))

@@ -211,9 +211,7 @@ def _result(one: Finding, rule: int) -> dict[str, Any]:
 def _location(one: Finding) -> dict[str, Any]:
     from urllib.parse import quote
 
-    location: dict[str, Any] = {
-        "logicalLocations": [{"name": one.row.kernel, "kind": "function"}],
-    }
+    location: dict[str, Any] = {"logicalLocations": [{"name": one.row.kernel, "kind": "function"}]}
     if place := place_of(one.row):
         path, line = place
         location["physicalLocation"] = {

@@ -266,7 +266,6 @@ def _arguments_apart(texts: Iterable[Value]) -> list[str]:
 
 @functools.cache
 def _passed(text: Value) -> Mapping[str, Any]:
-    """Return the arguments of a row by name."""
     with contextlib.suppress(ValueError):
         found = json.loads(str(text))
         return found if isinstance(found, dict) else {}
@@ -319,8 +318,10 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Value]:
     if isinstance(nested, dict):
         given = {name: _plain(value) for name, value in nested.items() if name != "num_warps"}
         flat = {**given, **flat, "launched_warps": _plain(nested.get("num_warps"))}
-    constexprs = _mapping(values.get("constexprs"))
-    if constexprs is not None:
+    constexprs = values.get("constexprs")
+    if isinstance(constexprs, str):  # in CSV: "BLOCK_SIZE=1024, EVEN=True"
+        constexprs = {name: _constant(text) for name, text in _CONSTEXPR.findall(constexprs)}
+    if isinstance(constexprs, dict):
         flat = {**{name: _plain(value) for name, value in constexprs.items()}, **flat}
     arguments = values.get("arguments")
     if isinstance(arguments, dict):
@@ -328,7 +329,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Value]:
         flat["arguments"] = json.dumps(own, sort_keys=True)
     if isinstance(values.get("grid"), list):
         flat["grid"] = "x".join(map(str, values["grid"]))
-    dropped = {"resources", "constexprs" if constexprs is not None else ""}
+    dropped = {"resources", "constexprs" if isinstance(constexprs, dict) else ""}
     return {
         name: value
         for name, value in flat.items()
@@ -341,13 +342,6 @@ def _plain(value: Any) -> Value:
         return None
     # A scan has empty texts for unknown values.
     return value if isinstance(value, bool | int | float | str) and value != "" else None
-
-
-def _mapping(value: Any) -> Mapping[str, Any] | None:
-    """Return the constexprs of a row, which are "BLOCK_SIZE=1024, EVEN=True" in CSV."""
-    if isinstance(value, str):
-        return {name: _constant(text) for name, text in _CONSTEXPR.findall(value)}
-    return value if isinstance(value, dict) else None
 
 
 def _constant(text: str) -> Any:

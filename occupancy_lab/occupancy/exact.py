@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.hip import needed_vgprs
-from occupancy_lab.occupancy.rule import evaluate, programs, scalar_where
-from occupancy_lab.values import NextStep, Resources
+from occupancy_lab.occupancy.rule import limits, programs, scalar_where
+from occupancy_lab.values import NextStep, Occupancy, Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Architecture
     from occupancy_lab.occupancy.rule import Rule, Where
-    from occupancy_lab.values import Occupancy
 
 
 def exact_rules(architecture: Architecture) -> tuple[Rule, ...]:
@@ -31,7 +30,15 @@ def occupancy(resources: Resources, architecture: Architecture) -> Occupancy:
 
     Zero programs means that the kernel cannot be launched there.
     """
-    return evaluate(exact_rules(architecture), resources, architecture)
+    found = limits(exact_rules(architecture), resources, architecture)
+    return Occupancy(
+        programs_per_multiprocessor=min(
+            limit.programs for limit in found if limit.programs is not None
+        ),
+        num_warps=resources.num_warps,
+        max_warps=architecture.max_warps,
+        limits=found,
+    )
 
 
 FIELDS = tuple(field.name for field in dataclasses.fields(Resources))

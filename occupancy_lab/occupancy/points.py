@@ -17,7 +17,7 @@ from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
 from occupancy_lab.text.document import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from typing import IO, TextIO
 
     import numpy as np
@@ -72,12 +72,14 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     tutorial = np.minimum.reduce(list(copied.values()))
     fails = divides_by_zero(usage)
 
-    extra = [name for name in LIMITED if name in table]
     none = np.full(len(table), UNLIMITED)
-    limit_columns = {
-        f"limit_{name}": _nullable(every.get(name, none), every.get(name, none) == UNLIMITED)
-        for name in (*LIMITS, *extra)
-    }
+
+    def limit_columns(names: Iterable[str]) -> dict[str, Any]:
+        limits = {name: every.get(name, none) for name in names}
+        return {
+            f"limit_{name}": _nullable(limit, limit == UNLIMITED) for name, limit in limits.items()
+        }
+
     clusters = {}
     if "num_ctas" in table:
         num_ctas = table["num_ctas"].to_numpy()
@@ -87,11 +89,11 @@ def _evaluate(table: pd.DataFrame, gpu: Gpu) -> pd.DataFrame:
     return pd.DataFrame(
         {
             "programs_per_multiprocessor": least,
-            **{name: limit_columns[name] for name in (f"limit_{limit}" for limit in LIMITS)},
+            **limit_columns(LIMITS),
             "limiter": names[bits],
             "occupancy": least * usage.num_warps / architecture.max_warps,
             "tutorial_programs": _nullable(tutorial, fails),
-            **{f"limit_{name}": limit_columns[f"limit_{name}"] for name in extra},
+            **limit_columns(name for name in LIMITED if name in table),
             **clusters,
         },
         index=table.index,
@@ -219,13 +221,11 @@ def read_points(file: IO[str], name: str) -> pd.DataFrame:
     _check_columns(table, name)
     table = table.dropna(how="all")
     _check_each(table["target"], name, _check_target)
-    for column in REQUIRED[1:]:
-        least = 1 if column == "num_warps" else 0
-        table[column] = _whole_numbers(table[column], name, least=least, blank=None)
-    for column in OPTIONAL:
+    for column in (*REQUIRED[1:], *OPTIONAL):
         if column in table:
-            least = 1 if column == "num_ctas" else 0
-            table[column] = _whole_numbers(table[column], name, least=least, blank=least)
+            least = int(column in {"num_warps", "num_ctas"})
+            blank = None if column in REQUIRED else least
+            table[column] = _whole_numbers(table[column], name, least=least, blank=blank)
     for target, warps in table.groupby("target", sort=False)["num_warps"]:
         architecture = find_gpu(str(target)).architecture
         _check_each(warps, name, partial(check_launched_warps, architecture=architecture))

@@ -12,7 +12,7 @@ from string import Formatter
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.text.words import count, per_cta
-from occupancy_lab.values import Limit, Occupancy
+from occupancy_lab.values import Limit
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 UNLIMITED = 2**31 - 1
 """Programs if a resource sets no limit; NVIDIA's header uses the same number, INT_MAX."""
-
-
 Usage = Any
 """Resources, or an object with the same fields: each an int, an array of int64, or None."""
 Where = Callable[[Any, Any, Any], Any]
@@ -62,58 +60,37 @@ class Rule:
     steps: tuple[str, ...]
 
 
-class _Numbers(dict[str, Any]):
-    """The names that a step's template may use: the rule's numbers, the usage's, the GPU's."""
-
-    def __init__(self, work: Mapping[str, Any], usage: Usage, architecture: Architecture) -> None:
-        super().__init__(work)
-        self._sources = (usage, architecture)
-
-    def __missing__(self, name: str) -> Any:
-        for source in self._sources:
-            if hasattr(source, name):
-                return getattr(source, name)
-        raise KeyError(name)
-
-
 class _Step(Formatter):
-    """Formats a step; a number with a word as format is counted in that word."""
+    """Formats a step with a rule's numbers and, of other names, the fields of objects.
+
+    A number with a word as format is counted in that word.
+    """
+
+    def get_value(self, key: Any, args: Any, kwargs: Any) -> Any:
+        if key in kwargs:
+            return kwargs[key]
+        return next(getattr(one, key) for one in args if hasattr(one, key))
 
     def format_field(self, value: Any, format_spec: str) -> str:
         return count(value, format_spec) if format_spec else str(value)
-
-
-def _limit(rule: Rule, usage: Resources, architecture: Architecture) -> Limit | None:
-    work = rule.work(usage, architecture, scalar_where)
-    if work is None:
-        return None
-    if work["programs"] == UNLIMITED:
-        return Limit(rule.resource, None, ())
-    numbers = _Numbers(work, usage, architecture)
-    steps = (_Step().vformat(step, (), numbers) for step in rule.steps)
-    in_words = tuple(per_cta(step, usage.num_ctas) for step in steps)
-    return Limit(rule.resource, work["programs"], in_words)
 
 
 def limits(
     rules: Iterable[Rule], usage: Resources, architecture: Architecture
 ) -> tuple[Limit, ...]:
     """Return every limit that applies to *usage*, in the order of *rules*."""
-    found = (_limit(rule, usage, architecture) for rule in rules)
-    return tuple(limit for limit in found if limit is not None)
-
-
-def evaluate(rules: Iterable[Rule], usage: Resources, architecture: Architecture) -> Occupancy:
-    """Return the Occupancy of a kernel: the smallest of its limits."""
-    found = limits(rules, usage, architecture)
-    return Occupancy(
-        programs_per_multiprocessor=min(
-            limit.programs for limit in found if limit.programs is not None
-        ),
-        num_warps=usage.num_warps,
-        max_warps=architecture.max_warps,
-        limits=found,
-    )
+    found = []
+    for rule in rules:
+        work = rule.work(usage, architecture, scalar_where)
+        if work is None:
+            continue
+        if work["programs"] == UNLIMITED:
+            found.append(Limit(rule.resource, None, ()))
+            continue
+        steps = (_Step().vformat(step, (usage, architecture), work) for step in rule.steps)
+        in_words = tuple(per_cta(step, usage.num_ctas) for step in steps)
+        found.append(Limit(rule.resource, work["programs"], in_words))
+    return tuple(found)
 
 
 def programs(

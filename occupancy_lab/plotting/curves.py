@@ -143,15 +143,6 @@ def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
     axes.plot(amounts, values, **style)
 
 
-def _axis_words(calculation: Calculation, field: str) -> str:
-    architecture = calculation.architecture
-    return {
-        "n_regs": f"{architecture.register_word}s per thread",
-        "shared": f"{architecture.shared_word} per program (KiB)",
-        "num_warps": f"{architecture.warp_word}s per program",
-    }[field]
-
-
 def _amount_words(calculation: Calculation, series: Series) -> str:
     architecture = calculation.architecture
     if series.field == "shared":
@@ -221,15 +212,6 @@ def _draw_limiters(axes: Axes, series: Series, words: Mapping[str, str]) -> None
     axes.tick_params(axis="y", length=0)
 
 
-def _headline(calculation: Calculation) -> str:
-    occupancy, word = calculation.occupancy, calculation.architecture.multiprocessor_word
-    return (
-        f"{calculation.title}: {count(occupancy.programs_per_multiprocessor, 'program')}"
-        f" per {word}, {percent(occupancy.occupancy)} occupancy,"
-        f" limited by {limiter_words(calculation)}"
-    )
-
-
 def _caption(calculation: Calculation, n_regs: int) -> str:
     architecture, resources = calculation.architecture, calculation.resources
     padded = "" if n_regs == resources.n_regs else f" ({resources.n_regs} before padding)"
@@ -255,6 +237,17 @@ def draw_curves(calculation: Calculation) -> Figure:
         for name in every[0].limiting
         if any(series.limiting[name].any() for series in every)
     }
+    occupancy, architecture = calculation.occupancy, calculation.architecture
+    headline = (
+        f"{calculation.title}: {count(occupancy.programs_per_multiprocessor, 'program')}"
+        f" per {architecture.multiprocessor_word}, {percent(occupancy.occupancy)} occupancy,"
+        f" limited by {limiter_words(calculation)}"
+    )
+    axis_words = {
+        "n_regs": f"{architecture.register_word}s per thread",
+        "shared": f"{architecture.shared_word} per program (KiB)",
+        "num_warps": f"{architecture.warp_word}s per program",
+    }
     strip = ROW * len(words)
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT + strip), layout="constrained")
@@ -265,10 +258,10 @@ def draw_curves(calculation: Calculation) -> Figure:
             upper, lower = axes[:, column]
             _draw_curves(upper, calculation, series)
             _draw_limiters(lower, series, words)
-            lower.set_xlabel(_axis_words(calculation, series.field))
+            lower.set_xlabel(axis_words[series.field])
             lower.tick_params(labelleft=column == 0)
             lower.set_ylabel("limiter" if column == 0 else "", fontsize=8)
-        headline, caption = _headline(calculation), _caption(calculation, every[0].here)
+        caption = _caption(calculation, every[0].here)
         head(figure, headline, textwrap.fill(caption, CAPTION_WIDTH), 8)
         figure.draw_without_rendering()
         for column, series in enumerate(every):

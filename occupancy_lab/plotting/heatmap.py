@@ -136,9 +136,9 @@ def _headline(table: pd.DataFrame) -> str:
     return f"occupancy of {', '.join(parts)}" if parts else "occupancy"
 
 
-def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
+def _draw_colour_bar(figure: Figure, panels: list[Axes], across: int, drawn: _Map) -> None:
     width, height = figure.get_size_inches()
-    length = _columns(len(panels)) * len(drawn.num_warps) * CELL_WIDTH
+    length = across * len(drawn.num_warps) * CELL_WIDTH
     shape: dict[str, Any] = {
         "aspect": max(length, LEAST_BAR) / BAR_HEIGHT,
         "fraction": 2 * BAR_HEIGHT / height,
@@ -149,10 +149,6 @@ def _draw_colour_bar(figure: Figure, panels: list[Axes], drawn: _Map) -> None:
     bar.ax.tick_params(labelsize=8)
     bar.outline.set_visible(False)
     bar.ax.xaxis.set_major_formatter(PercentFormatter(1))
-
-
-def _columns(panels: int) -> int:
-    return next((number for number in (3, 2) if panels % number == 0), min(panels, 3))
 
 
 def draw_heatmap(table: pd.DataFrame) -> Figure:
@@ -168,7 +164,8 @@ def draw_heatmap(table: pd.DataFrame) -> Figure:
         refuse("there is no row to draw")
     panels = _panels(table)
     drawn = _Map(table)
-    across = _columns(len(panels))
+    even = (number for number in (3, 2) if len(panels) % number == 0)
+    across = next(even, min(len(panels), 3))
     down = -(-len(panels) // across)
     width = max(LEAST_WIDTH, across * (drawn.panel_width + 0.6))
     height = down * (drawn.panel_height + 0.7) + 1.6
@@ -187,7 +184,7 @@ def draw_heatmap(table: pd.DataFrame) -> Figure:
         shown = grid[: len(panels)]
         for axes, panel in zip(shown, panels, strict=True):
             drawn.draw(axes, panel)
-        _draw_colour_bar(figure, shown, drawn)
+        _draw_colour_bar(figure, shown, across, drawn)
         lines = textwrap.fill(headline, int(width * 10), break_on_hyphens=False)
         head(figure, lines, textwrap.fill(key, int(width * 14)), 8)
     counts = ", ".join(f"{n} {status}" for status, n in table["status"].value_counts().items())

@@ -111,11 +111,7 @@ _CONFIGURATION = _naming(
         ),
     }
 )
-_OUTCOME = _like(
-    TEXT,
-    status=", ".join(Status),
-    reason="why the status is not ok",
-)
+_OUTCOME = _like(TEXT, status=", ".join(Status), reason="why the status is not ok")
 _RESOURCES = _like(
     COUNT,
     n_regs="registers per thread (VGPRs per lane)",
