@@ -70,8 +70,22 @@ class KnownLaunch:
 
     def counting(self) -> Counting:
         """Return the input for counting what the launch does."""
+        entry, resources = self.kernel.entry, self.kernel.resources
+        backend = self.kernel.target.backend
+        texts = Texts(
+            name=self.kernel.name,
+            backend=backend,
+            num_warps=resources.num_warps,
+            num_ctas=resources.num_ctas,
+            shared=resources.shared,
+            ttir=read_text(entry, "ttir"),
+            ttgir=read_text(entry, "ttgir") or None,
+            ptx=read_text(entry, "ptx") or None,
+            amdgcn=read_text(entry, "amdgcn") or None,
+            cubin=read_entry_file(entry, "cubin") if backend == "cuda" else None,
+        )
         grid, resident = self.bound.launch.grid, self.calculation.resident_programs
-        return Counting(_texts_of(self.kernel), self.bound, grid, self.assume, resident)
+        return Counting(texts, self.bound, grid, self.assume, resident)
 
 
 def launch_of(
@@ -182,18 +196,3 @@ def with_work(launches: Sequence[KnownLaunch]) -> Iterator[Record]:
         found = count_launches([one.counting() for one in batch], store, cores())
         for one, counted in zip(batch, found, strict=True):
             yield record_in_program(one.bound, one.calculation).with_counts(counted)
-
-
-def _texts_of(kernel: CachedKernel) -> Texts:
-    entry, resources = kernel.entry, kernel.resources
-    texts = {name: read_text(entry, name) or None for name in ("ttgir", "ptx", "amdgcn")}
-    return Texts(
-        name=kernel.name,
-        backend=kernel.target.backend,
-        num_warps=resources.num_warps,
-        num_ctas=resources.num_ctas,
-        shared=resources.shared,
-        ttir=read_text(entry, "ttir"),
-        cubin=read_entry_file(entry, "cubin") if kernel.target.backend == "cuda" else None,
-        **texts,
-    )

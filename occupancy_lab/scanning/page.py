@@ -379,38 +379,32 @@ def _short(name: str) -> str:
 
 def _times_section(timed: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]) -> Section:
     headers = ("us", "lost us", "kernel", "num_warps", "grid", "what to try: why")
-    rows, left = _equal_in_one([_time_cells(one, gpus) for one in timed], headers, top)
-    sentences = [
+    cells = []
+    for one in timed:
+        _, kernel, num_warps, *_, why = _cells(one, gpus)
+        low, high = cell(one.predicted_low_us), cell(one.predicted_high_us)
+        us = f"{cell(one.predicted_us)} ({low} to {high})"
+        cells.append((us, cell(one.lost_us), kernel, num_warps, one.grid, why))
+    rows, left = _equal_in_one(cells, headers, top)
+    sentences = (
         "us is predicted with an empty L2 cache, with the 10th and 90th percentile.",
         "lost us is the time beyond what bytes and FLOPs allow.",
-    ]
-    sentences += left
-    return Section("How long they take", (Table(headers, rows, prose=True),), tuple(sentences))
-
-
-def _time_cells(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> tuple[str, ...]:
-    between = f"{cell(one.predicted_low_us)} to {cell(one.predicted_high_us)}"
-    _, kernel, num_warps, *_, why = _cells(one, gpus)
-    us = f"{cell(one.predicted_us)} ({between})"
-    return us, cell(one.lost_us), kernel, num_warps, one.grid, why
+        *left,
+    )
+    return Section("How long they take", (Table(headers, rows, prose=True),), sentences)
 
 
 def _kernels_section(
     kernels: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]
 ) -> Section:
-    """Return the table of *kernels* without known launches."""
     headers = ("gain", "kernel", "num_warps", "n_regs", "occupancy", "limiter", "what to try: why")
     rows, left = _equal_in_one([_cells(one, gpus) for one in kernels], headers, top)
-    sentences = [
-        "gain is the estimated speedup on a full GPU, without the launch's bytes.",
-    ]
+    sentences = ["gain is the estimated speedup on a full GPU, without the launch's bytes."]
     steps = [one.gain_by or one.next_step for one in kernels]
     asked = [cap for cap in CAPS if any(f"({cap}=" in step for step in steps)]
     if asked:
         sentences.append(f"Only a compile shows what {' or '.join(asked)} would spill.")
-    sentences += left
-    table = Table(headers, rows, prose=True)
-    return Section("Possible gains", (table,), tuple(sentences))
+    return Section("Possible gains", (Table(headers, rows, prose=True),), (*sentences, *left))
 
 
 def _equal_in_one(

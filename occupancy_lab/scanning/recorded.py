@@ -89,9 +89,6 @@ class Recorded:
         return ""
 
 
-NOTHING = Recorded({})
-
-
 def read_recorded(text: str, compiled: float, tuned: Mapping[str, Any]) -> Recorded:
     """Return what the compiler's first *text* and the *tuned* constexprs show of a kernel.
 

@@ -44,7 +44,7 @@ from occupancy_lab.scanning.page import (
     ScannedKernel,
     write_scan,
 )
-from occupancy_lab.scanning.recorded import NOTHING, forget_sources, read_recorded, read_tuned
+from occupancy_lab.scanning.recorded import Recorded, forget_sources, read_recorded, read_tuned
 from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import Status
@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
     from occupancy_lab.scanning.launched import KnownLaunch
-    from occupancy_lab.scanning.recorded import Recorded
     from occupancy_lab.signature import Words
     from occupancy_lab.table.rows import Exports
     from occupancy_lab.text.document import Shown
@@ -242,7 +241,7 @@ def _recorded(kernel: CachedKernel, tuned: Mapping[str, Mapping[str, int]]) -> R
     suffix = next((one for one in ("source", "ttir") if one in entry.suffixes), None)
     blocks = tuned.get(entry.folder.rpartition("/")[2], {})
     if suffix is None:
-        return dataclasses.replace(NOTHING, constexprs=dict(blocks))
+        return Recorded(dict(blocks))
     try:
         compiled = Path(entry.path(suffix)).stat().st_mtime
     except OSError:
