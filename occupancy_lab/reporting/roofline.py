@@ -223,6 +223,8 @@ DOTS = ("fp8", "fp16", "bf16", "tf32", "fp32", "fp64", "i8")
 """The dtypes of matrix multiplications with rates in data sheets, as Triton names them."""
 OTHERS = ("fp16", "bf16", "fp32", "fp64")
 """The dtypes of all other operations."""
+NAMING = ("rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "constexprs")
+"""The columns that name a row's point beside its kernel."""
 LEAST, MOST = 1e-30, 1e30
 """The limits of drawn numbers: anything beyond would leave no room for other points."""
 MOST_TICKS = 6
@@ -275,21 +277,6 @@ def _all_us(row: Row, basis: str) -> float:
     return float(us * row["launches"] if total is None else total)
 
 
-def _name(row: Row) -> str:
-    names = ("rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages", "constexprs")
-    known = [f"{name} {row[name]}" for name in names if name in row]
-    return f"{row['kernel']} ({', '.join(known)})"
-
-
-def _all_roofs(gpu: Gpu) -> list[Roof]:
-    """Return all rates of the data sheet, because no column has the dtypes of a row's FLOPs.
-
-    Matrix multiplications that are as fast without tensor cores have no roof of their own.
-    """
-    dots = [dtype for dtype in DOTS if dot_tflops(gpu, dtype) != other_tflops(gpu, dtype)]
-    return roofs_of(gpu, dots, OTHERS)
-
-
 def _points(rows: Mapping[int, Row], basis: str) -> dict[int, Point]:
     """Return the points by the number of their row, those with the most time first.
 
@@ -297,7 +284,9 @@ def _points(rows: Mapping[int, Row], basis: str) -> dict[int, Point]:
     """
     shared, found = _are_counted(rows), {}
     for at, row in rows.items():
-        words = f"{_name(row)}: {microseconds(_us(row, basis) or 0.0)} {basis}"
+        known = ", ".join(f"{name} {row[name]}" for name in NAMING if name in row)
+        us = microseconds(_us(row, basis) or 0.0)
+        words = f"{row['kernel']} ({known}): {us} {basis}"
         all_us = _all_us(row, basis) if shared else 1.0
         point = _placed(row["kernel"], _place(row, basis), all_us, words)
         if point is not None:
@@ -312,7 +301,10 @@ def _are_counted(rows: Mapping[int, Row]) -> bool:
 def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | None:
     from occupancy_lab.plotting.roofline import Frame, area, roof_lines
 
-    points, roofs = _points(rows, basis), _all_roofs(gpu)
+    # All rates are drawn, because no column has the dtypes of a row's FLOPs. Multiplications that
+    # are as fast without tensor cores have no roof of their own.
+    dots = [dtype for dtype in DOTS if dot_tflops(gpu, dtype) != other_tflops(gpu, dtype)]
+    points, roofs = _points(rows, basis), roofs_of(gpu, dots, OTHERS)
     if not points or not roofs or gpu.bandwidth_gbs is None:
         return None
     bandwidth = gpu.bandwidth_gbs * 1e9

@@ -227,8 +227,7 @@ def _explained(
     )
     case = Case(record)
     yield the_launch_in_short([case])
-    lines = SourceView((record,), kernel.kernel, near=near).to_document().sections[:1]
-    yield from lines
+    yield from SourceView((record,), kernel.kernel, near=near).to_document().sections[:1]
     if record.prediction is not None:
         yield the_duration((case,))
     yield limits_with_bars((calculation,))

@@ -18,7 +18,7 @@ from occupancy_lab.reporting.source import ALL
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     import pandas as pd
     from matplotlib.axes import Axes
@@ -143,7 +143,12 @@ def draw_accuracy(accuracy: Accuracy) -> Figure:
             _draw(axes, rows, limits)
             axes.set_title(f"{use}: {len(rows)} launches")
         panels[0].set_ylabel("predicted us")
-        _key(panels[0], [bound for bound in COLOURS if (every["bound"] == bound).any()])
+        # The key is in the empty corner.
+        text = partial(panels[0].text, va="top", transform=panels[0].transAxes)
+        text(0.03, 0.97, "bound by", color=INK)
+        bounds = [bound for bound in COLOURS if (every["bound"] == bound).any()]
+        for place, bound in enumerate(bounds, start=1):
+            text(0.03, 0.97 - LINE * place, f"● {part_cell(bound)}", color=COLOURS[bound])
         caption = f"In the grey band a prediction is off by less than {BAND:.0%}."
         title = "Predicted against measured time of a launch"
         head(figure, title, caption)
@@ -168,13 +173,3 @@ def _draw(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
         axis.set_major_locator(LogLocator(subs=steps))
         axis.set_major_formatter("{x:g}")
         axis.set_minor_formatter(NullFormatter())
-
-
-def _key(axes: Axes, bounds: Sequence[str]) -> None:
-    """Name the colours in the empty corner."""
-    axes.text(0.03, 0.97, "bound by", va="top", color=INK, transform=axes.transAxes)
-    for place, bound in enumerate(bounds, start=1):
-        style: Mapping[str, Any] = {"va": "top", "color": COLOURS[bound]}
-        axes.text(
-            0.03, 0.97 - LINE * place, f"● {part_cell(bound)}", transform=axes.transAxes, **style
-        )

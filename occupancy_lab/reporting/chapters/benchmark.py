@@ -148,11 +148,13 @@ def _width(source: Source, problem: Problem, others: Mapping[str, float]) -> Wid
     rows = plain_rows(rows_of(source.predictions, problem))
     chosen = min(rows, key=lambda row: float(row["predicted_us"]))
     fastest = min(rows, key=lambda row: float(row["us"]))
-    us = {CHOSEN: float(chosen["us"]), FASTEST: float(fastest["us"]), **others}
+    us = {CHOSEN: float(chosen["us"])}
     if source.is_predicted:
-        own = launches_of(source, problem).get(tutorial_name(problem, source.gpu))
-        tutorial = None if own is None else own.get("tutorial_us")
-        us = {CHOSEN: us[CHOSEN]} | ({} if tutorial is None else {TUTORIAL: tutorial})
+        own = launches_of(source, problem).get(tutorial_name(problem, source.gpu), {})
+        if own.get("tutorial_us") is not None:
+            us[TUTORIAL] = own["tutorial_us"]
+    else:
+        us |= {FASTEST: float(fastest["us"]), **others}
     return Width(problem, len(rows), row_name(chosen), row_name(fastest), us)
 
 
@@ -235,19 +237,16 @@ def the_benchmark(benchmark: Benchmark | None) -> Chapter:
     if benchmark is None:
         words = "Left out: there are no launches of one problem with several numbers of columns."
         return Chapter(TITLE, (words,))
-    worst = () if benchmark.is_predicted else (_worst_sentence(benchmark),)
-    return Chapter(TITLE, (_setting(benchmark), _table(benchmark), *worst, _spans(benchmark)))
-
-
-def _setting(benchmark: Benchmark) -> str:
     first = benchmark.widths[0].problem
-    return (
+    setting = (
         f"{len(benchmark.widths)} widths of {first.rows} rows, {first.dtype}. GB/s counts one read"
         " and one write of the matrix, whatever is actually moved. *chosen* is the configuration,"
         " of all kernels, with the shortest predicted time; nothing is launched to find it."
         " *tutorial* has the tutorial's kernel, num_warps and num_stages, with the number of"
         " programs that the tutorial's formula gives."
     )
+    worst = () if benchmark.is_predicted else (_worst_sentence(benchmark),)
+    return Chapter(TITLE, (setting, _table(benchmark), *worst, _spans(benchmark)))
 
 
 def _table(benchmark: Benchmark) -> Table:

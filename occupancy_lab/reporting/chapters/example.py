@@ -237,24 +237,22 @@ def _choices(example: Example) -> Table:
     def times(us: float) -> tuple[str, str, str]:
         return cell(us), f"{gbs_of(example.problem, us):.0f}", change(us / own.us - 1.0)
 
+    named = {
+        "the tutorial's": own,
+        "the same with 1 stage": example.over_stages[0],
+        "the fastest persistent": example.fastest(TUTORIAL_KERNEL),
+    }
+    if example.predicted_best is not None:
+        named["predicted best"] = example.predicted_best
+    if example.times is MEASURED:
+        named["the fastest"] = example.fastest()
     rows = [
-        (name, config_words(one.kernel, one.config), *times(one.us))
-        for name, one in _named(example)
+        (name, config_words(one.kernel, one.config), *times(one.us)) for name, one in named.items()
     ]
     if example.copy_us is not None:
         rows.append(("a plain copy", "-", *times(example.copy_us)))
     headers = ("", "configuration", f"{example.times.word} us", "GB/s", "against the tutorial's")
     return Table(headers, tuple(rows))
-
-
-def _named(example: Example) -> Iterator[tuple[str, Variant]]:
-    yield "the tutorial's", example.tutorial
-    yield "the same with 1 stage", example.over_stages[0]
-    yield "the fastest persistent", example.fastest(TUTORIAL_KERNEL)
-    if example.predicted_best is not None:
-        yield "predicted best", example.predicted_best
-    if example.times is MEASURED:
-        yield "the fastest", example.fastest()
 
 
 WIDTH, HEIGHT = 7.2, 4.0

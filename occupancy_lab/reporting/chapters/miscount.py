@@ -146,7 +146,10 @@ def the_miscounts(counts: Miscounts | None) -> Chapter:
         words = "Left out: no launch is known for which the tutorial's num_programs is wrong."
         return Chapter(TITLE, (words,))
     words = " ".join(_sentences(counts))
-    return Chapter(TITLE, (words, *_picture(counts), _table(counts), _reasons(counts)))
+    terms = dict.fromkeys(term for terms in counts.by_terms() for term in terms)
+    mp = counts.gpu.architecture
+    reasons = Bullets(tuple(f"*{term}*: {term_reasons([term], mp)}." for term in terms))
+    return Chapter(TITLE, (words, *_picture(counts), _table(counts), reasons))
 
 
 def _sentences(counts: Miscounts) -> Iterator[str]:
@@ -196,12 +199,6 @@ def _table(counts: Miscounts) -> Table:
     headers = ("the formula misses", "launches", "median", "worst", "at", "programs")
     rows = tuple(row(terms, launches) for terms, launches in counts.by_terms().items())
     return Table(headers, rows, f"The time lost, {counts.times.word}:")
-
-
-def _reasons(counts: Miscounts) -> Bullets:
-    terms = dict.fromkeys(term for terms in counts.by_terms() for term in terms)
-    mp = counts.gpu.architecture
-    return Bullets(tuple(f"*{term}*: {term_reasons([term], mp)}." for term in terms))
 
 
 def _picture(counts: Miscounts) -> Iterator[Picture]:
