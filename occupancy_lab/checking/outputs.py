@@ -134,7 +134,18 @@ def to_junit(checked: Checked) -> str:
     """Return the checks as JUnit XML: a suite for each check, a test case for each row."""
     suites = ET.Element("testsuites", {"name": "occupancy-lab", **_counts(checked.outcomes)})
     for outcome in checked.outcomes:
-        suites.append(_suite(outcome))
+        named = {"name": _xml(outcome.check.name), "skipped": "0"}
+        suite = ET.SubElement(suites, "testsuite", {**named, **_counts([outcome])})
+        broken = {id(one.row): one for one in outcome.findings}
+        for row, called in zip(outcome.rows, outcome.labels, strict=True):
+            case = ET.SubElement(suite, "testcase", name=_xml(called), classname=_xml(row.kernel))
+            if place := place_of(row):
+                case.set("file", _xml(place[0]))
+                case.set("line", str(place[1]))
+            if one := broken.get(id(row)):
+                kind = "error" if one.kind == "failed" else "failure"
+                problem = ET.SubElement(case, kind, message=_xml(one.why), type=one.kind)
+                problem.text = _xml(f"{outcome.check.condition.text}\n{message_of(one)}")
     ET.indent(suites)
     return ET.tostring(suites, encoding="unicode", xml_declaration=True) + "\n"
 
@@ -147,22 +158,6 @@ def _counts(outcomes: Sequence[Outcome]) -> dict[str, str]:
         "failures": str(len(kinds) - errors),
         "errors": str(errors),
     }
-
-
-def _suite(outcome: Outcome) -> ET.Element:
-    name = _xml(outcome.check.name)
-    suite = ET.Element("testsuite", {"name": name, "skipped": "0", **_counts([outcome])})
-    broken = {id(one.row): one for one in outcome.findings}
-    for row, called in zip(outcome.rows, outcome.labels, strict=True):
-        case = ET.SubElement(suite, "testcase", name=_xml(called), classname=_xml(row.kernel))
-        if place := place_of(row):
-            case.set("file", _xml(place[0]))
-            case.set("line", str(place[1]))
-        if one := broken.get(id(row)):
-            kind = "error" if one.kind == "failed" else "failure"
-            problem = ET.SubElement(case, kind, message=_xml(one.why), type=one.kind)
-            problem.text = _xml(f"{outcome.check.condition.text}\n{message_of(one)}")
-    return suite
 
 
 def _xml(text: str) -> str:

@@ -389,7 +389,6 @@ where several have it. It says no time."""
 
 
 def _uses(evaluation: Evaluation) -> Iterator[str]:
-    """Say what the uses mean."""
     there = {one.use for one in evaluation.results}
     if words := [meaning for use, meaning in USES.items() if use in there]:
         yield as_sentence("; ".join(words))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from operator import attrgetter
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.text.words import difference, formatted
@@ -112,15 +111,13 @@ def _error(name: str) -> Callable[[Score], float | None]:
     return lambda score: None if score.errors is None else float(getattr(score.errors, name))
 
 
-METRICS: Mapping[str, Metric] = MappingProxyType(
-    {
-        "median": Metric("median error", _error("median")),
-        "mean": Metric("mean error", _error("mean")),
-        "p90": Metric("90th percentile of the error", _error("p90")),
-        "mean_loss": Metric("time lost by the first choice, mean", attrgetter("mean_loss")),
-        "worst_loss": Metric("time lost by the first choice, worst", attrgetter("worst_loss")),
-        "rank": Metric("rank correlation", attrgetter("rank_correlation"), ".2f", least=True),
-    }
-)
+METRICS: Mapping[str, Metric] = {
+    "median": Metric("median error", _error("median")),
+    "mean": Metric("mean error", _error("mean")),
+    "p90": Metric("90th percentile of the error", _error("p90")),
+    "mean_loss": Metric("time lost by the first choice, mean", attrgetter("mean_loss")),
+    "worst_loss": Metric("time lost by the first choice, worst", attrgetter("worst_loss")),
+    "rank": Metric("rank correlation", attrgetter("rank_correlation"), ".2f", least=True),
+}
 """The numbers of a score by name. The measured times themselves are known to some 3%: half of the
 recorded launches spread by as much."""

@@ -446,13 +446,11 @@ def find_device(name: str) -> Gpu | None:
 
 @functools.cache
 def _keys() -> Mapping[str, str]:
-    return MappingProxyType(
-        {
-            _normalized(name): key
-            for key, gpu in devices().items()
-            for name in (key, gpu.title, *aliases()[key])
-        }
-    )
+    return {
+        _normalized(name): key
+        for key, gpu in devices().items()
+        for name in (key, gpu.title, *aliases()[key])
+    }
 
 
 def _normalized(name: str) -> str:

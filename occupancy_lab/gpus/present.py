@@ -33,26 +33,24 @@ class DriverReport:
     """Identifies this device among others of its kind; None if the driver does not report it."""
 
 
-ATTRIBUTES: Mapping[str, int] = MappingProxyType(
-    {
-        "warp_size": 10,
-        "clock_khz": 13,
-        "multiprocessors": 16,
-        "integrated": 18,
-        "memory_clock_khz": 36,
-        "bus_bits": 37,
-        "l2_bytes": 38,
-        "max_threads": 39,
-        "compute_capability_major": 75,
-        "compute_capability_minor": 76,
-        "shared_per_multiprocessor": 81,
-        "registers": 82,
-        "cooperative_launch": 95,
-        "max_shared": 97,
-        "max_programs": 106,
-        "reserved_shared": 111,
-    }
-)
+ATTRIBUTES: Mapping[str, int] = {
+    "warp_size": 10,
+    "clock_khz": 13,
+    "multiprocessors": 16,
+    "integrated": 18,
+    "memory_clock_khz": 36,
+    "bus_bits": 37,
+    "l2_bytes": 38,
+    "max_threads": 39,
+    "compute_capability_major": 75,
+    "compute_capability_minor": 76,
+    "shared_per_multiprocessor": 81,
+    "registers": 82,
+    "cooperative_launch": 95,
+    "max_shared": 97,
+    "max_programs": 106,
+    "reserved_shared": 111,
+}
 """CUdevice_attribute of cuda.h, by the name of the Gpu's field if it has one."""
 
 _NAME_BYTES = 256

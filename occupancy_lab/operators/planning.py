@@ -132,17 +132,11 @@ def choose(kernels: Sequence[str], problem: Problem, matrices: Sequence[Rows], g
     """
     wide = problem.rows * max(problem.cols, *(one.stride for one in matrices)) > INT32_MAX
     typical = dataclasses.replace(problem, rows=_typical_rows(problem.rows))
-    found = next(
-        (
-            Choice(one.kernel, problem, one.config, plan, gpu.target)
-            for one in _candidates(tuple(kernels), typical, tuple(matrices), gpu, wide=wide)
-            if (plan := one.plan(problem, gpu)) is not None
-        ),
-        None,
-    )
-    if found is None:
-        refuse(f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it")
-    return found
+    for one in _candidates(tuple(kernels), typical, tuple(matrices), gpu, wide=wide):
+        if (plan := one.plan(problem, gpu)) is not None:
+            return Choice(one.kernel, problem, one.config, plan, gpu.target)
+    msg = f"nothing can be predicted for {gpu.title}, so that no kernel can be chosen on it"
+    raise InputError(msg)
 
 
 def _typical_rows(rows: int) -> int:

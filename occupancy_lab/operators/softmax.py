@@ -151,13 +151,14 @@ def _launcher(
         return None
     if dim not in {-1, len(shape) - 1}:
         return None
-    strides = [_row_stride(shape, strides) for strides, _ in layouts]
-    known = [stride for stride in strides if stride is not None]
-    if len(known) < len(strides):
-        return None
+    inputs = []
+    for strides, bits in layouts:
+        stride = _row_stride(shape, strides)
+        if stride is None:
+            return None
+        inputs.append(Rows(stride, not bits))
     cols = shape[-1]
     problem = Problem(shape.numel() // cols, cols, DTYPES[dtype])
-    inputs = (Rows(stride, not bits) for stride, (_, bits) in zip(known, layouts, strict=True))
     return launcher(kernels, device, problem, (Rows(cols), *inputs))
 
 

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.errors import InputError, after, quoted, refuse, shortened
@@ -191,31 +192,28 @@ class View:
     sort: str | None = None
     top: int | None = None
 
-    def check(self, kinds: Mapping[str, Kind], missing: Mapping[str, str] | None = None) -> None:
-        """Raise InputError for a view that does not fit columns of these *kinds*.
+    def check(
+        self, kinds: Mapping[str, Kind], missing: Mapping[str, str] = MappingProxyType({})
+    ) -> Expression | None:
+        """Return the condition; raise InputError for a view that does not fit these *kinds*.
 
         *missing* says how to get a column that the table lacks.
         """
-        self._condition(kinds, missing or {})
+        condition = None
+        if self.where is not None:
+            with after("--where "):
+                condition = parse(self.where)
+                absent = sorted(condition.names & missing.keys() - kinds.keys())
+                if not absent:
+                    condition.check(kinds)
+            if absent:
+                refuse(f"--where {quoted(self.where)} names {absent[0]}; {missing[absent[0]]}")
         name = (self.sort or "").removeprefix("-")
         if self.sort is not None and name not in kinds:
-            hint = (missing or {}).get(name) or nearest(name, kinds)
+            hint = missing.get(name) or nearest(name, kinds)
             refuse(f"--sort {quoted(self.sort)} names no column; {hint}")
         if self.top is not None and self.top < 1:
             refuse(f"--top is {self.top}; it shows at least 1 row")
-
-    def _condition(
-        self, kinds: Mapping[str, Kind], missing: Mapping[str, str]
-    ) -> Expression | None:
-        if self.where is None:
-            return None
-        with after("--where "):
-            condition = parse(self.where)
-            absent = sorted(condition.names & missing.keys() - kinds.keys())
-            if not absent:
-                condition.check(kinds)
-        if absent:
-            refuse(f"--where {quoted(self.where)} names {absent[0]}; {missing[absent[0]]}")
         return condition
 
     def places(self, rows: Cells, kinds: Mapping[str, Kind]) -> list[int]:
@@ -223,8 +221,7 @@ class View:
 
         Raises InputError as `check` does.
         """
-        self.check(kinds)
-        condition = self._condition(kinds, {})
+        condition = self.check(kinds)
         places = [
             place
             for place, row in enumerate(rows)
