@@ -15,13 +15,7 @@ import click
 from occupancy_lab import __version__
 from occupancy_lab.cli import check as checks
 from occupancy_lab.cli import commands, options
-from occupancy_lab.errors import (
-    CompileError,
-    DoesNotFitError,
-    OccupancyLabError,
-    quoted,
-    refuse,
-)
+from occupancy_lab.errors import CompileError, DoesNotFitError, OccupancyLabError, quoted, refuse
 from occupancy_lab.text.printing import (
     open_streams,
     print_answer,

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """Matches a file, or a function in one, which cannot be a condition."""
-
-
 _PATH = re.compile(r"[\w~.-]*[/.~-][\w/.~-]*")
 """Matches what can only be a file's path: a condition has a space or a sign."""
 
@@ -41,10 +39,7 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
     )
 
 
-@click.command(
-    cls=options.Command,
-    ignored=(options.Ignored(("--where",), beside="--name"),),
-)
+@click.command(cls=options.Command, ignored=(options.Ignored(("--where",), beside="--name"),))
 @click.argument("arguments", nargs=-1, metavar="[CONDITION] [FILE]...")
 @click.option("--name", "names", multiple=True, help="A check of pyproject.toml; repeats.")
 @click.option("--scan", is_flag=True, help="Check Triton's caches; a DIR after it is one too.")
@@ -96,18 +91,16 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     from occupancy_lab.files import check_outputs, export
 
     condition, sources = _split(arguments, named=bool(names), scan=asked["scan"])
-    written = {"--junit": junit, "--sarif": sarif}
     files = {f"FILE {number}": one for number, one in enumerate(sources, 1) if one != "-"}
     if asked["baseline"] == "-" and "-" in sources:
         refuse("standard input is FILE or --baseline, not both: give a file for one of them")
     if asked["baseline"] not in {None, "-"}:
         files["--baseline"] = asked["baseline"]
-    check_outputs(written, inputs=files)
+    check_outputs({"--junit": junit, "--sarif": sarif}, inputs=files)
     checked = _checked(_checks(condition, names, asked["where"]), sources, asked)
-    forms = {"--junit": outputs.to_junit, "--sarif": outputs.to_sarif}
-    for option, path in written.items():
+    for path, form_of in ((junit, outputs.to_junit), (sarif, outputs.to_sarif)):
         if path is not None:
-            export(Path(path), forms[option](checked))
+            export(Path(path), form_of(checked))
     print_answer(checked, form)
     if on_github() if github is None else github:
         # The runner reads commands from both streams; standard error is seldom redirected.
@@ -181,10 +174,7 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     return {**kept, "cache": not asked["no_cache"], "progress": show_status}
 
 
-@click.command(
-    cls=options.Command,
-    ignored=(options.Ignored(("--match",), beside="--triton"),),
-)
+@click.command(cls=options.Command, ignored=(options.Ignored(("--match",), beside="--triton"),))
 @click.argument("tables", nargs=-1, metavar="[BEFORE AFTER | FILE.py:FUNCTION]")
 @click.option("--triton", "tritons", metavar="A,B", help="Compile with two versions instead.")
 @click.option("--fail-on", metavar="CONDITION", help="Exit with 1 if a change meets it.")

@@ -114,15 +114,14 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     For FILE.py:FUNCTION it chooses among the values of --constexpr, --num-warps and --num-stages;
     with --sizes at each size, for `@occupancy_lab.tuned` to launch.
     """
+    progress: dict[str, Any] = {} if quiet else {"progress": show_status}
     if launch is not None and asked["sizes"] is not None:
         from occupancy_lab.files import check_outputs, export
         from occupancy_lab.tuning.by_size import tune_sizes
 
         check_outputs({"--output": output}, inputs={"--sizes": asked["sizes"]})
         given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output")
-        if not quiet:
-            given["progress"] = show_status
-        found = tune_sizes(**given)
+        found = tune_sizes(**given, **progress)
         if output is not None:
             export(Path(output), found.to_json() + "\n")
         print_answer(found, form)
@@ -130,10 +129,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     if launch is not None:
         from occupancy_lab.tuning.search import tune_launches
 
-        given = options.of_launch(launch, asked, "gpu")
-        if not quiet:
-            given["progress"] = show_status
-        tunings = tune_launches(**given)
+        tunings = tune_launches(**options.of_launch(launch, asked, "gpu"), **progress)
         print_answer(tunings, form, tunings.to_document(top))
         return
     from occupancy_lab.measuring.journal import Journal

@@ -21,16 +21,7 @@ from occupancy_lab.throughput.calibrations import known_calibrations
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-REQUIRED = (
-    "triton",
-    "torch",
-    "click",
-    "rich",
-    "pandas",
-    "tabulate",
-    "matplotlib",
-    "platformdirs",
-)
+REQUIRED = ("triton", "torch", "click", "rich", "pandas", "tabulate", "matplotlib", "platformdirs")
 NVML = "nvidia-ml-py"
 PROBED_TARGETS = ("sm_90", "gfx942")
 

@@ -251,11 +251,7 @@ format_options = together(
     click.option("--json", "form", flag_value="json", help="The same as --format json."),
 )
 cache_options = together(
-    click.option(
-        "--no-cache",
-        is_flag=True,
-        help="Compile anew and keep nothing.",
-    ),
+    click.option("--no-cache", is_flag=True, help="Compile anew and keep nothing."),
     click.option(
         "--cache-dir",
         type=click.Path(file_okay=False),
@@ -390,9 +386,7 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
 
 
 def of_matrix(
-    asked: Mapping[str, Any],
-    single: Collection[str] = (),
-    foreign: Collection[str] = OF_LAUNCH,
+    asked: Mapping[str, Any], single: Collection[str] = (), foreign: Collection[str] = OF_LAUNCH
 ) -> dict[str, Any]:
     """Return the options that apply to a matrix, without those left at their defaults.
 

@@ -143,14 +143,6 @@ def _draw_line(axes: Axes, series: Series, values: Array, **style: Any) -> None:
     axes.plot(amounts, values, **style)
 
 
-def _amount_words(calculation: Calculation, series: Series) -> str:
-    architecture = calculation.architecture
-    if series.field == "shared":
-        return f"{series.here} B"
-    registers = series.field == "n_regs"
-    return count(series.here, architecture.register_word if registers else architecture.warp_word)
-
-
 def _scale(axes: Axes, series: Series) -> None:
     """Set the panel's limits and ticks; a tutorial's number far above the exact one is cut off."""
     highest = max(1, int(series.exact.max()))
@@ -188,7 +180,13 @@ def _label(axes: Axes, calculation: Calculation, series: Series) -> None:
     alike = bool(others) and are_alike(exact, others[0])
     placer = Placer(axes, curves[:1] if alike else curves)
     programs = series.at_kernel[0]
-    words = f"this kernel\n{_amount_words(calculation, series)}: {count(programs, 'program')}"
+    architecture = calculation.architecture
+    amount = {
+        "n_regs": count(series.here, architecture.register_word),
+        "shared": f"{series.here} B",
+        "num_warps": count(series.here, architecture.warp_word),
+    }[series.field]
+    words = f"this kernel\n{amount}: {count(programs, 'program')}"
     placer.at_point(words, (series.here, programs), color=INK)
     if alike:
         placer.at_curve("both formulas", exact, color=INK)

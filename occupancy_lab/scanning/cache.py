@@ -198,7 +198,7 @@ def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
     try:
         metadata = _metadata(entry)
         name = metadata["name"]
-        target = Target(**metadata["target"])
+        target = metadata["target"]
         if target.backend not in BINARIES:
             why = f"Triton's backend {quoted(target.backend)} is not known; cuda and hip are"
             return nothing("unknown target", why, target.arch)
@@ -248,11 +248,11 @@ def _metadata(entry: Entry) -> dict[str, Any]:
         "name": found["name"],
         "num_ctas": numbers["num_ctas"] or 1,
         "triton_version": version if isinstance(version, str) else None,
-        "target": {
-            "backend": target["backend"],
-            "arch": str(target.get("arch")),
-            "warp_size": warp_size if type(warp_size) is int else 0,
-        },
+        "target": Target(
+            target["backend"],
+            str(target.get("arch")),
+            warp_size if type(warp_size) is int else 0,
+        ),
     }
 
 

@@ -256,11 +256,9 @@ def _losing(timed: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
 def _low_occupancy(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
     low = [one for one in fine if (one.occupancy or 0) < HALF]
     limiters = Counter(" with ".join(_limiters(one, gpus)) for one in low).most_common()
-    if low:
-        by = listed([f"{n} by {names}" for names, n in limiters])
-        yield f"{_are(len(low))} below half occupancy: {by}."
-    elif fine:
-        yield f"{_are(0)} below half occupancy."
+    by = f": {listed([f'{n} by {names}' for names, n in limiters])}" if low else ""
+    if fine:
+        yield f"{_are(len(low))} below half occupancy{by}."
 
 
 def _are(number: int) -> str:

@@ -59,13 +59,11 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
     from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.signature import Words
     from occupancy_lab.table.rows import Exports, View
-    from occupancy_lab.text.document import Shown
+    from occupancy_lab.text.document import Block, Shown, Table
 
     Progress = Callable[[int, int], None]
-    from occupancy_lab.text.document import Block, Table
 
 
 def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to compile it
@@ -290,7 +288,7 @@ def run(
     if form:
         shown = FORMS[form]([*chosen], rows)
     elif view.where is not None and len(table) and not len(chosen):
-        shown = (*none_meets(table, view.where), *said)
+        shown = (f"{_summary(table)}; none meets --where {literal(quoted(view.where))}.", *said)
     else:
         shown = (*to_screen(chosen, gpus, len(table)), *said)
     if signalled:
@@ -322,15 +320,11 @@ def _plot(table: pd.DataFrame, directory: Path, gpus: Mapping[str, Gpu]) -> None
             figures = {f"heatmap-{gpu}": draw_heatmap(rows)}
             fine = rows[rows["status"] == "ok"]
             if len(fine):
-                figures[f"curves-{gpu}"] = draw_curves(calculate_row(fine.iloc[0], gpus[str(gpu)]))
+                resources = row_resources(fine.iloc[0].to_dict())
+                figures[f"curves-{gpu}"] = draw_curves(calculate(resources, gpus[str(gpu)]))
             for name, figure in figures.items():
                 for suffix in ("svg", "png"):
                     save(figure, directory / f"{name}.{suffix}")
-
-
-def calculate_row(row: pd.Series[Any], gpu: Gpu) -> Calculation:
-    """Return the calculation of a row's resources on *gpu*."""
-    return calculate(row_resources(row.to_dict()), gpu)
 
 
 SHOWN = {
@@ -352,8 +346,6 @@ SPARED = ("tutorial_programs", "shared", "limiter", "n_regs")
 """The columns that are left out on a narrow screen, in this order."""
 _UNTOLD = ("target", "status", "reason", "triton_version", "num_ctas")
 """The identifying columns that a screen leaves out."""
-
-
 ALIKE = "="
 """The mark of a predicted time that is not noticeably longer than the shortest."""
 WITHIN = "between predicted_low_us and predicted_high_us, which exports have"
@@ -388,7 +380,6 @@ def _fastest_first(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _whole(table: pd.DataFrame) -> pd.Series[bool]:
-    """Tell for each row whether it does the whole work."""
     if "whole_work" in table:
         return table["whole_work"].astype(bool)
     return table["gpu"].map(lambda _gpu: True).astype(bool)
@@ -432,13 +423,7 @@ def to_screen(
     return (*parts, *_time_sentences(fine, gpus or {}))
 
 
-def none_meets(table: pd.DataFrame, where: str) -> tuple[Block, ...]:
-    """Return what a screen shows of a *table* without a row that meets the condition *where*."""
-    return (f"{_summary(table)}; none meets --where {literal(quoted(where))}.",)
-
-
 def _says_something(table: pd.DataFrame, name: str) -> bool:
-    """Tell whether a column of results has any information."""
     if name == "local_bytes":
         return bool(table[name].fillna(0).any())
     if name == "speed_of_light_us":
