@@ -83,7 +83,12 @@ class Change:
     def words(self) -> str:
         """What changed: "72 registers instead of 64: 3 programs per SM instead of 4, ..."."""
         if self.kind == "set":
-            return "; ".join(_set_words(self.before, self.after))
+            words = [f"{count(len(self.before), 'row')} before and {len(self.after)} after differ"]
+            for name, title in CALLED.items():
+                one, other = (_values(name, rows) for rows in (self.before, self.after))
+                if one != other:
+                    words.append(f"{title} {one} before, {other} after")
+            return "; ".join(words)
         before, after = self.before[0], self.after[0]
         if before.status != after.status:
             reason = after.values.get("reason") or before.values.get("reason")
@@ -211,14 +216,6 @@ def _occupancy_words(before: Row, after: Row) -> str:
     why = f", limited by {limited}" if fewer else f", which {limited} limited before"
     words = f"{programs} instead of {int(old)} ({still}{share})"
     return f"{words}{why if limited else ''}"
-
-
-def _set_words(before: Sequence[Row], after: Sequence[Row]) -> Iterator[str]:
-    yield f"{count(len(before), 'row')} before and {len(after)} after differ"
-    for name, words in CALLED.items():
-        one, other = (_values(name, rows) for rows in (before, after))
-        if one != other:
-            yield f"{words} {one} before, {other} after"
 
 
 def _values(name: str, rows: Sequence[Row]) -> str:

@@ -299,20 +299,17 @@ def _recorded(file: Traversable) -> Rows:
 def _table(rows: Rows) -> pd.DataFrame:
     import pandas as pd
 
-    return pd.DataFrame({name: _series(rows, name) for name in rows.columns})
-
-
-def _series(rows: Rows, name: str) -> pd.Series[Any]:
-    import pandas as pd
-
-    values = [row.get(name) for row in rows.rows]
-    column = COLUMNS.get(name)
-    dtype: Any = None
-    if column is not None and column.kind is Kind.TEXT:
-        dtype = str
-    elif column is not None and column.kind is Kind.NUMBER:
-        dtype = int if column.whole and None not in values else float
-    return pd.Series(values, dtype=dtype)
+    found = {}
+    for name in rows.columns:
+        values = [row.get(name) for row in rows.rows]
+        column = COLUMNS.get(name)
+        dtype: Any = None
+        if column is not None and column.kind is Kind.TEXT:
+            dtype = str
+        elif column is not None and column.kind is Kind.NUMBER:
+            dtype = int if column.whole and None not in values else float
+        found[name] = pd.Series(values, dtype=dtype)
+    return pd.DataFrame(found)
 
 
 def row_problem(row: Mapping[Any, Any]) -> Problem:

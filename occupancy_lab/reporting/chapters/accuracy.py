@@ -93,19 +93,16 @@ def the_accuracy(accuracy: Accuracy | None, why_not: str) -> Chapter:
         " are predicted worst."
     )
     (overview,) = Evaluation(accuracy.results).to_document(full=False).sections[0].tables
-    return Chapter(TITLE, (" ".join(kinds), overview, _picture(accuracy)))
-
-
-def _picture(accuracy: Accuracy) -> Picture:
     parts = [
         f"{result.use}, median error {METRICS['median'].write(result.score)}"
         for result in accuracy.results
     ]
-    return Picture(
+    picture = Picture(
         "accuracy",
         f"Predicted against measured time of every launch, by what bounds it: {'; '.join(parts)}",
         partial(draw_accuracy, accuracy),
     )
+    return Chapter(TITLE, (" ".join(kinds), overview, picture))
 
 
 PANEL, HEIGHT = 4.8, 5.0

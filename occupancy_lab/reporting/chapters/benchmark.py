@@ -245,8 +245,16 @@ def the_benchmark(benchmark: Benchmark | None) -> Chapter:
         " *tutorial* has the tutorial's kernel, num_warps and num_stages, with the number of"
         " programs that the tutorial's formula gives."
     )
-    worst = () if benchmark.is_predicted else (_worst_sentence(benchmark),)
-    return Chapter(TITLE, (setting, _table(benchmark), *worst, _spans(benchmark)))
+    if benchmark.is_predicted:
+        return Chapter(TITLE, (setting, _table(benchmark), _spans(benchmark)))
+    right = sum(width.chosen == width.fastest for width in benchmark.widths)
+    worst = max(benchmark.widths, key=lambda width: width.longer(CHOSEN, FASTEST))
+    lost = (
+        f"The chosen one is the fastest at {right} of {count(len(benchmark.widths), 'width')}. It"
+        f" loses the most at {worst.cols} columns: {microseconds(worst.us[CHOSEN])} against"
+        f" {microseconds(worst.us[FASTEST])} for {config_words(*worst.fastest)}."
+    )
+    return Chapter(TITLE, (setting, _table(benchmark), lost, _spans(benchmark)))
 
 
 def _table(benchmark: Benchmark) -> Table:
@@ -264,16 +272,6 @@ def _table(benchmark: Benchmark) -> Table:
         headers, caption = [f"{name}, predicted" for name in benchmark.names], "GB/s:"
     rows = tuple(map(row, benchmark.widths[::every]))
     return Table(("columns", "configuration", *headers), rows, caption)
-
-
-def _worst_sentence(benchmark: Benchmark) -> str:
-    right = sum(width.chosen == width.fastest for width in benchmark.widths)
-    worst = max(benchmark.widths, key=lambda width: width.longer(CHOSEN, FASTEST))
-    return (
-        f"The chosen one is the fastest at {right} of {count(len(benchmark.widths), 'width')}. It"
-        f" loses the most at {worst.cols} columns: {microseconds(worst.us[CHOSEN])} against"
-        f" {microseconds(worst.us[FASTEST])} for {config_words(*worst.fastest)}."
-    )
 
 
 def _spans(benchmark: Benchmark) -> Table:

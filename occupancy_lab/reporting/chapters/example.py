@@ -136,6 +136,14 @@ def the_example(example: Example | None) -> Chapter:
         f" {own.config.block_size}. {held_in_short(own.calculation)}. `occupancy-lab explain"
         f" {asked} --gpu {own.calculation.gpu.key}` shows the calculation, and where time goes."
     )
+    best = example.fastest()
+    picture = Picture(
+        "example",
+        f"{example.times.word.capitalize()} time over num_warps:"
+        f" {microseconds(own.us)} for the tutorial's {config_words(own.kernel, own.config)},"
+        f" {microseconds(best.us)} for the fastest, {config_words(best.kernel, best.config)}",
+        partial(draw_example, example),
+    )
     return Chapter(
         f"{TITLE}: {problem.cols} columns, {count(own.config.num_warps, 'warp')},"
         f" {count(own.config.num_stages, 'stage')}",
@@ -143,7 +151,7 @@ def the_example(example: Example | None) -> Chapter:
             setting,
             Section("Costs and gains of num_stages", (_stages(example),), _verdict(example)),
             Section("Gains of occupancy and warps", (), tuple(_warps_sentences(example))),
-            _picture(example),
+            picture,
             Section("What to launch instead", (_choices(example),)),
         ),
     )
@@ -219,17 +227,6 @@ def _times(times: Sequence[float]) -> str:
     return span_words(microseconds(min(times)), microseconds(max(times)))
 
 
-def _picture(example: Example) -> Picture:
-    own, best = example.tutorial, example.fastest()
-    return Picture(
-        "example",
-        f"{example.times.word.capitalize()} time over num_warps:"
-        f" {microseconds(own.us)} for the tutorial's {config_words(own.kernel, own.config)},"
-        f" {microseconds(best.us)} for the fastest, {config_words(best.kernel, best.config)}",
-        partial(draw_example, example),
-    )
-
-
 def _choices(example: Example) -> Table:
     """Return a table of the tutorial's launch and what to launch instead."""
     own = example.tutorial
@@ -262,11 +259,19 @@ GREEN = "#117733"
 
 def draw_example(example: Example) -> Figure:
     """Return a figure of the times over num_warps, with the tutorial's choice marked."""
+    stages = example.tutorial.config.num_stages
+    pipelined = example.over_warps(TUTORIAL_KERNEL, stages)
+    curves = [
+        (f"persistent, num_stages {stages}", TUTORIAL, pipelined),
+        ("persistent, num_stages 1", EXACT, example.over_warps(TUTORIAL_KERNEL, 1)),
+    ]
+    if rows := example.over_warps(ROW_KERNEL, 1):
+        curves.append(("one program per row", GREEN, rows))
     with styled():
         figure = Figure(figsize=(WIDTH, HEIGHT), layout="constrained")
         axes = figure.subplots()
         lines = []
-        for label, colour, variants in _curves(example):
+        for label, colour, variants in curves:
             warps = [variant.config.num_warps for variant in variants]
             times = [variant.us for variant in variants]
             (line,) = axes.plot(warps, times, "o-", color=colour, markersize=4, linewidth=1.8)
@@ -292,13 +297,3 @@ def draw_example(example: Example) -> Figure:
             placer.at_curve(label, curve, color=colour)
     describe(figure, title)
     return figure
-
-
-def _curves(example: Example) -> Iterator[tuple[str, str, Sequence[Variant]]]:
-    stages = example.tutorial.config.num_stages
-    kernel = TUTORIAL_KERNEL
-    yield f"persistent, num_stages {stages}", TUTORIAL, example.over_warps(kernel, stages)
-    yield "persistent, num_stages 1", EXACT, example.over_warps(kernel, 1)
-    rows = example.over_warps(ROW_KERNEL, 1)
-    if rows:
-        yield "one program per row", GREEN, rows

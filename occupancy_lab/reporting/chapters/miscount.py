@@ -145,11 +145,18 @@ def the_miscounts(counts: Miscounts | None) -> Chapter:
     if counts is None:
         words = "Left out: no launch is known for which the tutorial's num_programs is wrong."
         return Chapter(TITLE, (words,))
-    words = " ".join(_sentences(counts))
+    lost = counts.lost
+    pictures = []
+    if lost is not None:
+        words = (
+            f"Time lost over the rows per program, {counts.times.word}, {lost.count} launches:"
+            f" {lost.median:.1%} at the median, {lost.most:.1%} at most"
+        )
+        pictures.append(Picture("excesses", words, partial(draw_miscounts, counts)))
     terms = dict.fromkeys(term for terms in counts.by_terms() for term in terms)
     mp = counts.gpu.architecture
     reasons = Bullets(tuple(f"*{term}*: {term_reasons([term], mp)}." for term in terms))
-    return Chapter(TITLE, (words, *_picture(counts), _table(counts), reasons))
+    return Chapter(TITLE, (" ".join(_sentences(counts)), *pictures, _table(counts), reasons))
 
 
 def _sentences(counts: Miscounts) -> Iterator[str]:
@@ -199,17 +206,6 @@ def _table(counts: Miscounts) -> Table:
     headers = ("the formula misses", "launches", "median", "worst", "at", "programs")
     rows = tuple(row(terms, launches) for terms, launches in counts.by_terms().items())
     return Table(headers, rows, f"The time lost, {counts.times.word}:")
-
-
-def _picture(counts: Miscounts) -> Iterator[Picture]:
-    lost = counts.lost
-    if lost is not None:
-        yield Picture(
-            "excesses",
-            f"Time lost over the rows per program, {counts.times.word}, {lost.count} launches:"
-            f" {lost.median:.1%} at the median, {lost.most:.1%} at most",
-            partial(draw_miscounts, counts),
-        )
 
 
 WIDTH, HEIGHT = 7.2, 3.8
