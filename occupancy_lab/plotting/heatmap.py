@@ -57,7 +57,6 @@ def _panels(table: pd.DataFrame) -> list[Panel]:
 
 
 def _is_dark(colour: Sequence[float]) -> bool:
-    """Return whether white has more contrast on *colour* than black (WCAG 2)."""
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4  # noqa: PLR2004
         for part in colour[:3]

@@ -277,25 +277,21 @@ def _all_us(row: Row, basis: str) -> float:
     return float(us * row["launches"] if total is None else total)
 
 
-def _points(rows: Mapping[int, Row], basis: str) -> dict[int, Point]:
+def _points(rows: Mapping[int, Row], basis: str, *, counted: bool) -> dict[int, Point]:
     """Return the points by the number of their row, those with the most time first.
 
-    Unless all rows have a number of launches, all points have the same size.
+    All have the same size unless the launches of every row are *counted*.
     """
-    shared, found = _are_counted(rows), {}
+    found = {}
     for at, row in rows.items():
         known = ", ".join(f"{name} {row[name]}" for name in NAMING if name in row)
         us = microseconds(_us(row, basis) or 0.0)
         words = f"{row['kernel']} ({known}): {us} {basis}"
-        all_us = _all_us(row, basis) if shared else 1.0
+        all_us = _all_us(row, basis) if counted else 1.0
         point = _placed(row["kernel"], _place(row, basis), all_us, words)
         if point is not None:
             found[at] = point
     return dict(sorted(found.items(), key=lambda pair: pair[1].us, reverse=True))
-
-
-def _are_counted(rows: Mapping[int, Row]) -> bool:
-    return all("launches" in row for row in rows.values())
 
 
 def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | None:
@@ -304,13 +300,14 @@ def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | 
     # All rates are drawn, because no column has the dtypes of a row's FLOPs. Multiplications that
     # are as fast without tensor cores have no roof of their own.
     dots = [dtype for dtype in DOTS if dot_tflops(gpu, dtype) != other_tflops(gpu, dtype)]
-    points, roofs = _points(rows, basis), roofs_of(gpu, dots, OTHERS)
+    counted = all("launches" in row for row in rows.values())
+    points, roofs = _points(rows, basis, counted=counted), roofs_of(gpu, dots, OTHERS)
     if not points or not roofs or gpu.bandwidth_gbs is None:
         return None
     bandwidth = gpu.bandwidth_gbs * 1e9
     frame = Frame.around([*points.values()], roofs, bandwidth)
     total = sum(point.us for point in points.values())
-    sized = "; its size is its share of the total time" if _are_counted(rows) else ""
+    sized = "; its size is its share of the total time" if counted else ""
     if not all(row.get("expected", True) for row in rows.values()):
         sized += " (0 for a configuration that is not launched)"
     left = len(rows) - len(points)
