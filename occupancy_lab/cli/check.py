@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from occupancy_lab.checking.check import Checked
-    from occupancy_lab.checking.conditions import Check
 
 _SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)
 """Matches a file, or a function in one, which cannot be a condition."""
@@ -97,7 +96,7 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     if asked["baseline"] not in {None, "-"}:
         files["--baseline"] = asked["baseline"]
     check_outputs({"--junit": junit, "--sarif": sarif}, inputs=files)
-    checked = _checked(_checks(condition, names, asked["where"]), sources, asked)
+    checked = _checked(condition, names, sources, asked)
     for path, form_of in ((junit, outputs.to_junit), (sarif, outputs.to_sarif)):
         if path is not None:
             export(Path(path), form_of(checked))
@@ -122,20 +121,19 @@ def _split(
     return first, tuple(rest)
 
 
-def _checks(condition: str | None, names: Sequence[str], where: str | None) -> Sequence[Check]:
-    from occupancy_lab.checking.conditions import Check, read_checks
-
-    if condition is not None:
-        return (Check.read(condition, where=where),)
-    if where is not None:
-        refuse("--where is for a CONDITION; a check of pyproject.toml has its own where")
-    return read_checks(names)
-
-
-def _checked(checks: Sequence[Check], sources: Sequence[str], asked: dict[str, Any]) -> Checked:
+def _checked(
+    condition: str | None, names: Sequence[str], sources: Sequence[str], asked: dict[str, Any]
+) -> Checked:
     from occupancy_lab.checking.check import check as check_rows
+    from occupancy_lab.checking.conditions import Check, read_checks
     from occupancy_lab.checking.rows import scanned
 
+    if condition is not None:
+        checks = [Check.read(condition, where=asked["where"])]
+    elif asked["where"] is not None:
+        refuse("--where is for a CONDITION; a check of pyproject.toml has its own where")
+    else:
+        checks = read_checks(names)
     given = _launch(sources, asked)
     rows: list[Any] = list(sources)
     if asked["scan"] and not any(Path(one).is_dir() for one in sources):
