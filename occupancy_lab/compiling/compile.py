@@ -418,16 +418,13 @@ def _reason(error: BaseException, printed: str, function: Any) -> str:
     last = chain[-1]
     if isinstance(last, OSError) and last.strerror:
         return f"{last.strerror}{f': {last.filename}' if last.filename else ''}"
-    messages = map(_telling_line, (printed, *map(_message, reversed(chain))))
+    # The text of an error of Triton begins with the kernel's source; its `error_message` does not.
+    texts = (str(getattr(one, "error_message", one) or "") for one in reversed(chain))
+    messages = map(_telling_line, (printed, *texts))
     reason = next(filter(None, messages), "") or _failed_line(last)
     places = (*(_place(one, function) for one in reversed(chain)), *PLACED.findall(printed))
     place = next(filter(None, places), "")
     return f"{reason} ({place})" if place else reason
-
-
-def _message(error: BaseException) -> str:
-    """Return the message of *error* without the kernel's source, with which Triton's begin."""
-    return (error.error_message or "") if hasattr(error, "error_message") else str(error)
 
 
 def _failed_line(error: BaseException) -> str:

@@ -269,8 +269,13 @@ class Compiler:
             hash_triton()
         own = {name: one for name, one in missing.items() if one.name is None}
         others = {name: one for name, one in missing.items() if name not in own}
+        one = next(iter(missing.values()))
+        words = f"{one.title} for {one.target.name}"
+        if len(missing) > 1:
+            titles = dict.fromkeys(one.title for one in missing.values())
+            words = f"{len(missing)} launches of {', '.join(titles)}"
         with (
-            self._progressing(_compiling_words([*missing.values()])),
+            self._progressing(f"compiling {words} ..."),
             contextlib.closing(
                 self._compile_in_threads(own)
                 if self._threads
@@ -391,10 +396,3 @@ class Compiler:
             yield
         finally:
             self._progress("")
-
-
-def _compiling_words(wanted: Sequence[Compilation]) -> str:
-    if len(wanted) == 1:
-        return f"compiling {wanted[0].title} for {wanted[0].target.name} ..."
-    titles = ", ".join(dict.fromkeys(one.title for one in wanted))
-    return f"compiling {len(wanted)} launches of {titles} ..."

@@ -63,10 +63,10 @@ def count_issued(
     successors = {start: _successors(block, jumps) for start, block in blocks.items()}
     if 0 not in successors:
         return Issued()
-    reached, back_edges = _walk(successors)
+    reached, predecessors, back_edges = _walk(successors)
     if not reached.keys() <= successors.keys():
         return Issued()
-    loops = _outer_loops(reached, successors, back_edges)
+    loops = _outer_loops(reached, predecessors, back_edges)
     if loops is None:
         return Issued()
 
@@ -100,8 +100,10 @@ def _successors(block: range, jumps: Mapping[int, Jump]) -> list[int]:
     return following if jump is None or jump.target is None else [*following, jump.target]
 
 
-def _walk(successors: Mapping[int, list[int]]) -> tuple[dict[int, None], list[tuple[int, int]]]:
-    """Return the reachable blocks in the order of the walk, and the back edges."""
+def _walk(
+    successors: Mapping[int, Sequence[int]],
+) -> tuple[dict[int, None], Mapping[int, list[int]], list[tuple[int, int]]]:
+    """Return the reachable blocks in the order of the walk, their predecessors, the back edges."""
     reached, way, back_edges = {0: None}, {0}, []
     left = [(0, iter(successors[0]))]
     while left:
@@ -117,12 +119,16 @@ def _walk(successors: Mapping[int, list[int]]) -> tuple[dict[int, None], list[tu
         else:
             way.discard(block)
             left.pop()
-    return reached, back_edges
+    predecessors = defaultdict(list)
+    for block in reached:
+        for other in successors.get(block, ()):
+            predecessors[other].append(block)
+    return reached, predecessors, back_edges
 
 
 def _outer_loops(
     reached: Iterable[int],
-    successors: Mapping[int, list[int]],
+    predecessors: Mapping[int, Sequence[int]],
     back_edges: Iterable[tuple[int, int]],
 ) -> list[set[int]] | None:
     """Return the blocks of each outermost natural loop, or None with too many side entries.
@@ -130,10 +136,6 @@ def _outer_loops(
     *reached* has the blocks in the order of a walk, so the header of a loop comes before those of
     the loops in it. Loops with the same header are one loop.
     """
-    predecessors = defaultdict(list)
-    for block in reached:
-        for other in successors[block]:
-            predecessors[other].append(block)
     latches = defaultdict(list)
     for latch, header in back_edges:
         latches[header].append(latch)
@@ -165,11 +167,7 @@ def natural_loops(successors: Mapping[int, Sequence[int]]) -> dict[int, set[int]
     """
     if 0 not in successors:
         return {}
-    reached, back_edges = _walk({start: list(others) for start, others in successors.items()})
-    predecessors = defaultdict(list)
-    for block in reached:
-        for other in successors.get(block, ()):
-            predecessors[other].append(block)
+    _, predecessors, back_edges = _walk(successors)
     loops: dict[int, set[int]] = {}
     side_entries = 0
     for latch, header in back_edges[:MOST_LOOPS]:

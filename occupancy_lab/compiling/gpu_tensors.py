@@ -227,7 +227,12 @@ class GpuTensors:
         name = op._schema.name.partition("::")[2]
         if name in ACROSS:
             args = _without_masks(args)
-        _check_devices(name, _tensors((args, kwargs)))
+        elif len({one.device.type for one in _tensors((args, kwargs)) if one.dim()}) > 1:
+            msg = (  # as torch says it
+                "Expected all tensors to be on the same device, but found at least two devices,"
+                f" cuda:0 and cpu! (in {name.strip('_')})"
+            )
+            raise RuntimeError(msg)
         gpu = [one for one in _tensors((args, kwargs)) if one.is_cuda]
         written = _written(op, args, kwargs)
         shaped = _shaped(op, args, kwargs, gpu)
@@ -464,17 +469,6 @@ def _without_masks(args: tuple[Any, ...]) -> tuple[Any, ...]:
         is_mask = isinstance(one, torch.Tensor) and one.dtype in {torch.bool, torch.uint8}
         indices += one.nonzero().unbind(1) if is_mask else [one]
     return (args[0], indices, *args[2:])
-
-
-def _check_devices(name: str, tensors: Sequence[torch.Tensor]) -> None:
-    """Raise what torch raises if tensors of the CPU are mixed with tensors of the GPU."""
-    devices = {one.device.type for one in tensors if one.dim()}
-    if len(devices) > 1 and name not in ACROSS:
-        msg = (
-            "Expected all tensors to be on the same device, but found at least two devices, cuda:0"
-            f" and cpu! (in {name.strip('_')})"
-        )
-        raise RuntimeError(msg)
 
 
 @contextlib.contextmanager

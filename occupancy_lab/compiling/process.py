@@ -96,18 +96,16 @@ class CompileProcess:
             line = self._child.ask(to_line(request), timeout)
             if line is None:
                 return Failure(Status.TIMED_OUT, f"longer than {timeout:g} s", timeout)
-            if line:
-                return self._answer(kind, line)
+            if not line:
+                continue
+            try:
+                return from_line(kind, line)
+            except ValueError:
+                self._child.end()
+                reason = f"the compiling process sent an invalid answer: {line.strip()[:40]!r}"
+                return Failure(Status.COMPILE_FAILED, reason)
         reason = f"the compiling process died {ATTEMPTS} times: {self._child.last_words}"
         return Failure(Status.COMPILE_FAILED, reason)
-
-    def _answer(self, kind: Any, line: str) -> Any:
-        try:
-            return from_line(kind, line)
-        except ValueError:
-            self._child.end()
-            reason = f"the compiling process sent an invalid answer: {line.strip()[:40]!r}"
-            return Failure(Status.COMPILE_FAILED, reason)
 
     def close(self) -> None:
         """End the process for good; any thread may call this, even during a compile."""

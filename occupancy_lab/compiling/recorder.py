@@ -394,7 +394,12 @@ class Recorder:
             return self._launched(tuner, args, {"warmup": False, **kwargs})
 
         def prune_once(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
-            key = (id(tuner), *_tuning_key(tuner, tuple(tuner.nargs.values()), kwargs))
+            # Triton's tuning key: the values of `key`, and the dtypes of all tensors.
+            named = {**tuner.nargs, **kwargs}
+            given = {name: value for name, value in named.items() if name in tuner.arg_names}
+            dtypes = [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
+            values = [repr(given[name]) for name in tuner.keys if name in given]
+            key = id(tuner), *values, *dtypes
             if key not in self._pruned:
                 self._pruned[key] = prune(tuner, kwargs)
             tuner.best_config = self._pruned[key][0]
@@ -443,14 +448,6 @@ def _check_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         if name not in constexprs and (is_number_of_numpy or isinstance(value, REFUSED)):
             msg = f"failed to specialize argument of type: {type(value).__name__}"
             raise TypeError(msg)
-
-
-def _tuning_key(tuner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
-    """Return Triton's tuning key: the values of `key`, and the dtypes of all tensors."""
-    named = {**dict(zip(tuner.arg_names, args, strict=False)), **kwargs}
-    given = {name: value for name, value in named.items() if name in tuner.arg_names}
-    dtypes = [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
-    return (*(repr(given[name]) for name in tuner.keys if name in given), *dtypes)
 
 
 def _in_plain(variant: Variant) -> BoundLaunch:

@@ -141,7 +141,6 @@ def read_clock() -> tuple[int | None, str | None]:
         return None, None
 
     def ask(function: str, *arguments: Any) -> Any:
-        """Return the result of NVML's *function*, or None if it is missing or fails."""
         try:
             return getattr(nvml, function)(*arguments)
         except (AttributeError, nvml.NVMLError):

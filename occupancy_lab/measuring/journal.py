@@ -94,7 +94,10 @@ class Journal:
         with contextlib.suppress(OSError):
             make_directory(store_directory())
             self._path.parent.mkdir(mode=0o755, exist_ok=True)
-            _delete_old(self._path.parent)
+            oldest = (dt.datetime.now(tz=dt.UTC) - LIFETIME).timestamp()
+            for path in self._path.parent.glob("*.jsonl"):
+                if path.stat().st_mtime < oldest:
+                    path.unlink(missing_ok=True)
             self._file = _locked(self._path, anew=not self._resume)
         if self._file is None:
             return {}
@@ -159,13 +162,6 @@ def _source(name: str) -> tuple[str | None, str | None]:
     return getattr(kernel.function, "cache_key", None), digest
 
 
-def _delete_old(directory: Path) -> None:
-    oldest = (dt.datetime.now(tz=dt.UTC) - LIFETIME).timestamp()
-    for path in directory.glob("*.jsonl"):
-        if path.stat().st_mtime < oldest:
-            path.unlink(missing_ok=True)
-
-
 def _locked(path: Path, *, anew: bool) -> int | None:
     """Return the descriptor of the file at *path*, locked by this process, or None."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
@@ -182,18 +178,17 @@ def _locked(path: Path, *, anew: bool) -> int | None:
 
 
 def _read(file: int) -> dict[str, Kept]:
-    with open(file, encoding="utf-8", errors="replace", closefd=False) as lines:
-        lines.seek(0)
-        entries = list(lines)
     found = {}
-    for entry in entries:
-        # Blank, cut short, or written by another version.
-        with contextlib.suppress(KeyError, TypeError, ValueError):
-            values = read_kept(entry)
-            when = dt.datetime.fromisoformat(values["when"])
-            if dt.datetime.now(tz=dt.UTC) - when < LIFETIME:
-                measured = from_line(tuple[Measurement, ...], values["measurements"])
-                found[values["request"]] = when, list(measured)
+    with open(file, encoding="utf-8", errors="replace", closefd=False) as entries:
+        entries.seek(0)
+        for entry in entries:
+            # Blank, cut short, or written by another version.
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                values = read_kept(entry)
+                when = dt.datetime.fromisoformat(values["when"])
+                if dt.datetime.now(tz=dt.UTC) - when < LIFETIME:
+                    measured = from_line(tuple[Measurement, ...], values["measurements"])
+                    found[values["request"]] = when, list(measured)
     return found
 
 
@@ -227,10 +222,9 @@ def measure_launches(
     missing = {problem: batch for problem, batch in batches.items() if problem not in kept}
     processes = [MeasuringProcess(device) for device in devices[: len(missing)]]
     progress(len(found), len(launches))
+    finished = distribute(missing, processes, MeasuringProcess.measure)
     try:
-        with contextlib.closing(
-            distribute(missing, processes, MeasuringProcess.measure)
-        ) as finished:
+        with contextlib.closing(finished):
             for problem, measured in finished:
                 if journal is not None:
                     journal.keep(batches[problem], measured)

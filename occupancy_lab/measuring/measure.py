@@ -45,10 +45,9 @@ def operands(rows: int, cols: int, dtype: str, count: int) -> tuple[torch.Tensor
     import torch
 
     generator = torch.Generator(device="cuda").manual_seed(0)
-    shape = (rows, cols)
     kind = getattr(torch, dtype)
     return tuple(
-        torch.empty(shape, dtype=kind, device="cuda").normal_(generator=generator)
+        torch.empty((rows, cols), dtype=kind, device="cuda").normal_(generator=generator)
         for _ in range(count)
     )
 
