@@ -235,11 +235,9 @@ def is_scratch(space: str, operands: str) -> bool:
 
 def amdgcn_width(form: str) -> int | None:
     """Return the bytes per lane that an opcode's last part means: 16 for dwordx4 and for b128."""
-    bits = AMDGCN_BITS.search(form)
-    if bits:
+    if bits := AMDGCN_BITS.search(form):
         return int(bits[1]) // 8
     for pattern, size in AMDGCN_WIDTHS:
-        found = pattern.search(form)
-        if found:
+        if found := pattern.search(form):
             return size * int(found[1] or 1) if pattern.groups else size
     return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
@@ -119,8 +120,6 @@ def _value(word: str, text: str) -> Value:
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):
-        try:
+        with contextlib.suppress(ValueError):
             return kind(text)
-        except ValueError:
-            continue
     return refuse(f"--assume takes true, false or a number, not {quoted(word)}")

@@ -292,22 +292,16 @@ def _compile_whole(
     try:
         compiled = _compile(function, launch, target, name, present=present)
         resources = _resources_of(compiled, target)
-        if not _names_another_file(compiled, function):
+        files = set(re.findall(r'loc\("([^"]+)":\d', compiled.asm.get("ttir") or ""))
+        if not files or source_file(function) in files:
             return compiled, resources
     except (BinaryError, CompileError) as error:
-        cut_off = isinstance(error, BinaryError) or isinstance(error.__cause__, CUT_OFF)
-        if not cut_off:
+        if not isinstance(error, BinaryError) and not isinstance(error.__cause__, CUT_OFF):
             raise
     getattr(function, "device_caches", {}).clear()
     with _variable("TRITON_ALWAYS_COMPILE", "1"):
         compiled = _compile(function, launch, target, name, present=present)
     return compiled, _resources_of(compiled, target)
-
-
-def _names_another_file(compiled: Any, function: Any) -> bool:
-    """Return whether the locations in a kernel's TTIR name files, and not that of *function*."""
-    files = set(re.findall(r'loc\("([^"]+)":\d', compiled.asm.get("ttir") or ""))
-    return bool(files) and source_file(function) not in files
 
 
 def _resources_of(compiled: Any, target: Target) -> Resources:

@@ -232,8 +232,7 @@ class Compiler:
             else:
                 found[name] = texts
         self._compile_missing(missing, texts=True)
-        for name in missing:
-            found[name] = unpack(self._texts.get(name, ""))
+        found |= {name: unpack(self._texts.get(name, "")) for name in missing}
         return [found[name] for name in names]
 
     def _look_up(self, wanted: Compilation) -> str:
@@ -246,18 +245,18 @@ class Compiler:
         if name in self._outcomes:
             return name
         self._keys[name] = key
-        if self.environment.is_running:
-            try:
-                check_options(wanted.function, wanted.launch, wanted.target)
-            except InputError as error:
-                self._outcomes[name] = failure_of(error)
-                return name
-        if key is not None:
-            if self._retry_failed:
-                self.store.forget_failure(key)
-            stored = self.store.get(key) or self.store.get_failure(key)
-            if stored is not None:
-                self._outcomes[name] = stored
+        if key is None:
+            return name
+        try:
+            check_options(wanted.function, wanted.launch, wanted.target)
+        except InputError as error:
+            self._outcomes[name] = failure_of(error)
+            return name
+        if self._retry_failed:
+            self.store.forget_failure(key)
+        stored = self.store.get(key) or self.store.get_failure(key)
+        if stored is not None:
+            self._outcomes[name] = stored
         return name
 
     def _compile_missing(self, missing: dict[str, Compilation], *, texts: bool = False) -> None:

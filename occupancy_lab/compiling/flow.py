@@ -59,7 +59,10 @@ def count_issued(
     any other loop counts as one pass. Nothing is known if a program can leave the instructions
     other than by ending.
     """
-    blocks = _blocks(length, jumps)
+    targets = (jump.target for jump in jumps.values() if jump.target is not None)
+    starts = {0, *targets, *(number + 1 for number in jumps)}
+    borders = [*sorted(start for start in starts if 0 <= start < length), length]
+    blocks = {start: range(start, end) for start, end in pairwise(borders)}
     successors = {start: _successors(block, jumps) for start, block in blocks.items()}
     if 0 not in successors:
         return Issued()
@@ -84,13 +87,6 @@ def count_issued(
         local_traffic=sum(moved for number, moved in local.items() if number in passed),
         **{kind: counted[kind] for kind in KINDS},
     )
-
-
-def _blocks(length: int, jumps: Mapping[int, Jump]) -> dict[int, range]:
-    targets = (jump.target for jump in jumps.values() if jump.target is not None)
-    starts = {0, *targets, *(number + 1 for number in jumps)}
-    borders = [*sorted(start for start in starts if 0 <= start < length), length]
-    return {start: range(start, end) for start, end in pairwise(borders)}
 
 
 def _successors(block: range, jumps: Mapping[int, Jump]) -> list[int]:

@@ -165,14 +165,12 @@ def _source(name: str) -> tuple[str | None, str | None]:
 def _locked(path: Path, *, anew: bool) -> int | None:
     """Return the descriptor of the file at *path*, locked by this process, or None."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK, 0o600)
-    try:
+    with contextlib.suppress(OSError):
         if stat.S_ISREG(os.fstat(file).st_mode):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if anew:
                 os.ftruncate(file, 0)
             return file
-    except OSError:
-        pass
     os.close(file)
     return None
 

@@ -290,11 +290,9 @@ def _fitting(name: str, problem: Problem, configs: Iterable[Config], gpu: Gpu) -
     with closing(Compiler(None)) as compiler:
         for config in configs:
             try:
-                record = compile_matrix(kernel, problem, config, gpu, compiler)
+                records.append(compile_matrix(kernel, problem, config, gpu, compiler))
             except DoesNotFitError as error:
                 refusal = error
-            else:
-                records.append(record)
     if not records:
         raise refusal or InputError("there is no configuration to check; name num_warps")
     return records

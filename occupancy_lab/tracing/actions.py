@@ -69,7 +69,6 @@ def with_actions(
     worth = [one for one, took in times if (took.lost_us or 0.0) > least]
     minor = tuple(one.kernel for one, took in times if (took.lost_us or 0.0) <= least)
     wanted = worth[: effort.kernels]
-    lesser = tuple(one.kernel for one in worth[effort.kernels :])
     until = time.monotonic() + effort.seconds
     tried: dict[int, TracedKernel] = {}
     failed: list[str] = []
@@ -88,15 +87,13 @@ def with_actions(
         if action is None:
             failed.append(one.kernel)
         tried[id(one)] = dataclasses.replace(one, action=action)
-    kernels = tuple(tried.get(id(one), one) for one in found.kernels)
-    untried = tuple(one.kernel for one in wanted if id(one) not in tried)
     return dataclasses.replace(
         found,
-        kernels=kernels,
-        untried=untried,
+        kernels=tuple(tried.get(id(one), one) for one in found.kernels),
+        untried=tuple(one.kernel for one in wanted if id(one) not in tried),
         failed=tuple(failed),
         minor=minor,
-        lesser=lesser,
+        lesser=tuple(one.kernel for one in worth[effort.kernels :]),
     )
 
 

@@ -228,6 +228,9 @@ def _kernel(
     else:
         reason = outcome.reason
     grid = None if bound.launch.grid is None else shortened(bound.launch.grid)
+    not_tuned = sorted(bound.arguments.keys() - launch.tuned.keys())
+    numbers = {name: bound.arguments[name] for name in not_tuned}
+    sizes = tuple(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
     return TracedKernel(
         kernel=bound.kernel,
         hash="",
@@ -238,7 +241,7 @@ def _kernel(
         calculation=calculation,
         reason=reason,
         gpu_source="the GPU of the dry run",
-        grids=(GridLaunches(grid, launch.times, sizes=_sizes(launch)),),
+        grids=(GridLaunches(grid, launch.times, sizes=sizes),),
         parts=(),
         choices=choices,
         arguments=argument_classes(bound),
@@ -305,13 +308,6 @@ def _with_work(
             grids = tuple(dataclasses.replace(grid, record=record) for grid in kernels[one].grids)
             found[one] = dataclasses.replace(kernels[one], grids=grids)
     return found
-
-
-def _sizes(launch: ScriptLaunch) -> tuple[str, ...]:
-    """Return the integers that a launch passes, except those that an autotuner chose."""
-    others = launch.bound.arguments.keys() - launch.tuned.keys()
-    numbers = {name: launch.bound.arguments[name] for name in sorted(others)}
-    return tuple(f"{name} {one}" for name, one in numbers.items() if type(one) is int)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -394,17 +390,6 @@ class DryTraces(Answer):
         title = f"dry runs of {literal(shlex.join(self.command))} for {keys}"
         return Document(title, tuple(_answer(self.traces)), (section,))
 
-    def _actions(self) -> Iterator[str]:
-        """Say for each GPU which change saves most, or how to ask for that."""
-        if not any(one.tried for one in self.traces):
-            yield "What brings most is shown for one GPU, or for each with `--actions SECONDS`."
-        for one in filter(lambda trace: trace.tried, self.traces):
-            action = [*action_sentence(one.shown)] or [
-                "No launch that was tried is predicted to be noticeably faster."
-            ]
-            sentences = (*action, *not_tried(one.trace.found))
-            yield from (f"**{one.gpu.title}**: {sentence}" for sentence in sentences)
-
     def _sentences(self) -> Iterator[str]:
         yield (
             "Times are predicted: the sum of all launches, each as a profiler would give it, with"
@@ -416,7 +401,15 @@ class DryTraces(Answer):
             predictions = (kernel.prediction for kernel in one.shown)
             if (found := next(filter(None, predictions), None)) is not None:
                 yield range_sentence(one.gpu, found.basis, calibrated=found.calibrated)
-        yield from self._actions()
+        tried = [one for one in self.traces if one.tried]
+        if not tried:
+            yield "What brings most is shown for one GPU, or for each with `--actions SECONDS`."
+        for one in tried:
+            action = [*action_sentence(one.shown)] or [
+                "No launch that was tried is predicted to be noticeably faster."
+            ]
+            sentences = (*action, *not_tried(one.trace.found))
+            yield from (f"**{one.gpu.title}**: {sentence}" for sentence in sentences)
         yield NOT_LAUNCHED
         gpus: dict[str, list[str]] = {}
         for one in self.traces:

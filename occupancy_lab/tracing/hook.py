@@ -245,13 +245,6 @@ class Session:
             if copied:
                 self._copies.append((kernel.number, cell.grid, copied))
 
-    def _tell_values(self) -> None:
-        """Append the values of the small tensors passed to first launches."""
-        for number, grid, copied in self._copies:
-            values = {name: list(map(int, one.tolist())) for name, one in copied.items()}
-            self._append({"kernel": number, "grid": grid, "values": values})
-        self._copies.clear()
-
     def _append(self, values: Any) -> None:
         assert self.place is not None  # noqa: S101 - for the type checker
         with (self.place / "kernels.jsonl").open("a", encoding="utf-8") as file:
@@ -298,7 +291,10 @@ class Session:
             self.flush(ended=True)
         with self.guarded():
             if patient:
-                self._tell_values()
+                for number, grid, copied in self._copies:
+                    values = {name: list(map(int, one.tolist())) for name, one in copied.items()}
+                    self._append({"kernel": number, "grid": grid, "values": values})
+                self._copies.clear()
         if not self.whole:
             self.launchers.restore()
 

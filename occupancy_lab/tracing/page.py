@@ -93,7 +93,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         *(() if total is None else (_lost_sentence(found, shown, times, total),)),
         *action_sentence(shown),
         *_gpu_time_sentence(found),
-        _summary(found),
+        _summary(found, shown),
         *_timing_sentences(found, measured=measured),
     )
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
@@ -109,7 +109,7 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         *(() if total is None else fusing_sentences(found.handovers, total.us)),
         *([TUNING] if any(one.tuning for one in found.kernels) else ()),
         *_gpu_sentences(shown),
-        *_grid_sentences(found),
+        *_grid_sentences(shown),
         *_dry_sentences(found, outcome),
         *_faults(found),
     )
@@ -130,11 +130,9 @@ def _tables(
     Wide columns are in a table of their own, so that names stay whole in 80 columns.
     """
     names = [f"{number} {short_name(one.kernel)}" for number, one in enumerate(shown, 1)]
-    numbers = [str(number) for number in range(1, len(shown) + 1)]
-    sits = [_sits(one) for one in shown]
     if total is None:
         rows = tuple(
-            (name, _launches(one), *sit) for name, one, sit in zip(names, shown, sits, strict=True)
+            (name, _launches(one), *_sits(one)) for name, one in zip(names, shown, strict=True)
         )
         first = [Table(("kernel", "launches", *SITS), rows)]
     else:
@@ -144,18 +142,17 @@ def _tables(
             for name, one in zip(names, shown, strict=True)
         )
         further = tuple(
-            (number, *_bound_cells(one), *sit)
-            for number, one, sit in zip(numbers, shown, sits, strict=True)
+            (str(number), *_bound_cells(one), *_sits(one)) for number, one in enumerate(shown, 1)
         )
         first = [Table(headers, rows), Table(("", "bound", "busiest", "busy", *SITS), further)]
     last = tuple(
         (
-            number,
+            str(number),
             *_programs(one),
             "-" if one.calculation is None else limiter_words(one.calculation),
             literal(configuration(one)) + _distinction(one, shown),
         )
-        for number, one in zip(numbers, shown, strict=True)
+        for number, one in enumerate(shown, 1)
     )
     where = Table(
         ("", "programs", "at once", "waves", "limiter", "configuration"), last, prose=True
@@ -453,15 +450,10 @@ def _programs(kernel: TracedKernel) -> tuple[str, str, str]:
     return str(plan.num_programs), str(plan.resident_programs), f"{plan.waves:.2f}"
 
 
-def _summary(found: Traced) -> str:
-    shown = shown_kernels(found)
+def _summary(found: Traced, shown: Sequence[TracedKernel]) -> str:
     names, launches = {one.kernel for one in shown}, sum(one.launches for one in shown)
-    words = [
-        (
-            f"{count(launches, 'launch')} of {count(len(names), 'kernel')}"
-            f" in {count(len(shown), 'configuration')}"
-        )
-    ]
+    configurations = count(len(shown), "configuration")
+    words = [f"{count(launches, 'launch')} of {count(len(names), 'kernel')} in {configurations}"]
     if tuning := sum(one.tuning for one in found.kernels):
         words.append(f"{tuning} more while tuning")
     processes = [one for one in found.processes if one.launches]
@@ -524,11 +516,9 @@ def unknown_resources(shown: Sequence[TracedKernel]) -> Iterator[str]:
         yield f"{words}{more}: {literal(reason)}."
 
 
-def _grid_sentences(found: Traced) -> Iterator[str]:
+def _grid_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
     words = [
-        f"{literal(one.kernel)} over {main_grid_words(one)}"
-        for one in shown_kernels(found)
-        if len(one.grids) > 1
+        f"{literal(one.kernel)} over {main_grid_words(one)}" for one in shown if len(one.grids) > 1
     ]
     if words:
         yield (

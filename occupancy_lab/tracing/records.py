@@ -369,10 +369,8 @@ def _gpu_of(
     if device is not None and size in {None, device.multiprocessors}:
         return device, "as the program named it"
     if name is not None:
-        bare = bare_gpus()[target.name]
-        return dataclasses.replace(
-            bare, title=name, multiprocessors=size
-        ), "as the program named it"
+        named = dataclasses.replace(bare_gpus()[target.name], title=name, multiprocessors=size)
+        return named, "as the program named it"
     return usual_gpus()[target.name], f"the usual GPU of {target.name}, as none was named"
 
 
