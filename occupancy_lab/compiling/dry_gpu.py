@@ -111,7 +111,7 @@ def nvsmi(gpu: Gpu, attributes: Sequence[str]) -> list[int | None]:
     """Return the result of triton.testing.nvsmi: the clocks of the SMs, MHz."""
     clocks = {f"clocks.{one}.sm": gpu.boost_mhz for one in ("max", "current")}
     known = Properties(clocks, gpu.title)
-    return [known[name] if name in known else getattr(known, name) for name in attributes]
+    return [getattr(known, name) for name in attributes]
 
 
 class Properties(dict[str, Any]):

@@ -167,23 +167,21 @@ def _make(version: str, directory: Path) -> None:
 def _run(command: list[str], version: str) -> None:
     try:
         done = child.run(command, MAKING, umask=0o022)
-        reason = _reason(done) if done.returncode else None
     except subprocess.TimeoutExpired:
         reason = f"it takes longer than {MAKING:g} s"
-    if reason is not None:
-        refuse(
-            f"no environment for Triton {version} could be made: {reason}; give the path of a"
-            " Python that has it"
-        )
-
-
-def _reason(done: subprocess.CompletedProcess[str]) -> str:
-    lines = [line for line in done.stdout.splitlines() if line.strip()]
-    if any("Retrying (" in line for line in lines):
-        return "the package index cannot be reached"
-    errors = [line for line in lines if line.startswith("ERROR: ")]
-    told = [*lines[-1:], *errors[-1:]] or [f"exit status {done.returncode}"]
-    return told[-1].removeprefix("ERROR: ").strip().rstrip(".")
+    else:
+        if not done.returncode:
+            return
+        lines = [line for line in done.stdout.splitlines() if line.strip()]
+        errors = [line for line in lines if line.startswith("ERROR: ")]
+        told = [*lines[-1:], *errors[-1:]] or [f"exit status {done.returncode}"]
+        reason = told[-1].removeprefix("ERROR: ").strip().rstrip(".")
+        if any("Retrying (" in line for line in lines):
+            reason = "the package index cannot be reached"
+    refuse(
+        f"no environment for Triton {version} could be made: {reason}; give the path of a Python"
+        " that has it"
+    )
 
 
 def _answer(python: Path) -> list[str] | None:

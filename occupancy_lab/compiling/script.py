@@ -272,7 +272,13 @@ class Script:
                 title = self.launches[part[0].index].bound.kernel
                 which = f"{len(found) + 1} of {number}"
                 self._progress(f"compiling {title} for {target}, {which} ...")
-                found += self._compile(part)
+                line = self._ask_again(Compile(tuple(part)))
+                if line:
+                    found += from_line(tuple[Resources | Failure, ...], line)
+                elif line is not None or self.interrupted is None:
+                    self._child.close()  # a new process would not have the kernels
+                    reason = f"the process that compiles died: {self._child.last_words}"
+                    found += [Failure(Status.COMPILE_FAILED, reason)] * len(part)
         finally:
             self._progress("")
         return [*found, *[INTERRUPTED] * (number - len(found))]
@@ -301,17 +307,6 @@ class Script:
             signals.arrived()
             self.interrupted = stop
             return self._child.interrupt(STOPPING) or None
-
-    def _compile(self, part: Sequence[Changed]) -> tuple[Resources | Failure, ...]:
-        line = self._ask_again(Compile(tuple(part)))
-        if line is None and self.interrupted is not None:
-            return ()
-        if not line:
-            self._child.close()  # a new process would not have the kernels
-            reason = f"the process that compiles died: {self._child.last_words}"
-            return (Failure(Status.COMPILE_FAILED, reason),) * len(part)
-        outcomes: tuple[Resources | Failure, ...] = from_line(tuple[Resources | Failure, ...], line)
-        return outcomes
 
     def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch:
         """Return launch *index* with *changes* to its keywords, and its grid computed anew.

@@ -126,7 +126,7 @@ class Store:
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""
         fields = self._read("resources", key)
-        return Resources(**fields) if fields is not None and _is_whole(fields) else None
+        return Resources(**fields) if _is_whole(fields) else None
 
     def put(self, key: Mapping[str, Any], resources: Resources) -> None:
         """Keep *resources* under *key*."""
@@ -134,8 +134,7 @@ class Store:
 
     def get_texts(self, key: Mapping[str, Any]) -> Texts | None:
         """Return the texts of the kernel that was compiled under *key*, or None."""
-        fields = self._read("texts", key, MOST_TEXT_BYTES)
-        packed = None if fields is None else fields.get("packed")
+        packed = self._read("texts", key, MOST_TEXT_BYTES).get("packed")
         return unpack(packed) if isinstance(packed, str) else None
 
     def put_texts(self, key: Mapping[str, Any], packed: str) -> None:
@@ -145,8 +144,7 @@ class Store:
 
     def get_counted(self, key: Mapping[str, Any]) -> str | None:
         """Return the counts of a launch kept under *key*, as they were given to `put_counted`."""
-        fields = self._read("counted", key, MOST_TEXT_BYTES)
-        line = None if fields is None else fields.get("line")
+        line = self._read("counted", key, MOST_TEXT_BYTES).get("line")
         return line if isinstance(line, str) else None
 
     def put_counted(self, key: Mapping[str, Any], line: str) -> None:
@@ -157,7 +155,7 @@ class Store:
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and the file that remembers it; or None."""
         fields = self._read("failures", key)
-        if self.directory is None or fields is None or fields.keys() != {"status", "reason"}:
+        if self.directory is None or fields.keys() != {"status", "reason"}:
             return None
         if fields["status"] not in [*Status] or not isinstance(fields["reason"], str):
             return None
@@ -176,20 +174,19 @@ class Store:
             with contextlib.suppress(OSError):
                 _path(self.directory, "failures", key).unlink()
 
-    def _read(
-        self, kind: str, key: Mapping[str, Any], most: int = MOST_BYTES
-    ) -> dict[str, Any] | None:
+    def _read(self, kind: str, key: Mapping[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
+        """Return the fields of an entry; none if it is absent."""
         if self.directory is None:
-            return None
+            return {}
         try:
             entry = read_kept(read_bytes(_path(self.directory, kind, key), most))
         except (OSError, ValueError):
-            return None
+            return {}
         whole = entry.keys() == {"key", kind, CHECKSUM}
         if not whole or key_digest(entry["key"]) != key_digest(key):
-            return None
+            return {}
         fields = entry[kind]
-        return fields if isinstance(fields, dict) else None
+        return fields if isinstance(fields, dict) else {}
 
     def _keep(self, kind: str, key: Mapping[str, Any], fields: dict[str, Any]) -> None:
         if self.directory is None:

@@ -63,13 +63,7 @@ def chosen_devices(
     here = present_gpus()
     if not here:
         refuse(f"{purpose} needs a GPU of this machine; none was found")
-    import torch
-
-    if not torch.cuda.is_available():
-        refuse(
-            f"{purpose} needs a torch that can use {here[0].name}; the one installed,"
-            f" {torch.__version__}, cannot"
-        )
+    _check_torch(purpose, here[0])
     if asked is None:
         chosen = [here[0]]
     elif asked == ALL:
@@ -95,6 +89,16 @@ def refuse_elsewhere(purpose: str, here: Gpu, asked: Sequence[Gpu]) -> NoReturn:
 def device_names() -> tuple[str, ...]:
     """Return every GPU of this machine by its name and UUID."""
     return tuple(f"{present.name} {present.uuid}" for present in present_gpus())
+
+
+def _check_torch(purpose: str, present: PresentGpu) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        refuse(
+            f"{purpose} needs a torch that can use {present.name}; the one installed,"
+            f" {torch.__version__}, cannot"
+        )
 
 
 def _numbered(here: Sequence[PresentGpu], asked: str | Sequence[int]) -> list[PresentGpu]:
