@@ -37,7 +37,7 @@ import typing
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from occupancy_lab.workers import signals
 
@@ -214,12 +214,12 @@ class Child:
 
 
 class Opened(Protocol):
-    """The part of subprocess.Popen's interface that is used here."""
+    """The part of subprocess.Popen's interface that is used here; all streams are pipes."""
 
     pid: int
-    stdin: IO[bytes] | None
-    stdout: IO[bytes] | None
-    stderr: IO[bytes] | None
+    stdin: Any
+    stdout: Any
+    stderr: Any
 
     def wait(self, timeout: float | None = None) -> int:
         """Return the exit status of the ended process; raise TimeoutExpired after *timeout* s."""
@@ -240,9 +240,8 @@ class _Process:
             self._tail += f"\nit was not ready within {START_TIMEOUT:g} s".encode()
 
     def answer(self, line: str, timeout: float | None) -> str | None:
-        if self._process.stdin is not None:
-            self._process.stdin.write(line.encode() + b"\n")
-            self._process.stdin.flush()
+        self._process.stdin.write(line.encode() + b"\n")
+        self._process.stdin.flush()
         return self._line(timeout)
 
     def interrupt(self, timeout: float) -> str | None:
@@ -252,8 +251,6 @@ class _Process:
 
     def _line(self, timeout: float | None) -> str | None:
         """Return the next line, "" at the end of the output, or None after *timeout* s."""
-        if self._process.stdout is None:
-            return ""
         end = math.inf if timeout is None else time.monotonic() + timeout
         line = bytearray()
         with selectors.DefaultSelector() as selector:
@@ -272,9 +269,7 @@ class _Process:
 
     def _listen(self) -> None:
         with contextlib.suppress(OSError, ValueError):
-            while self._process.stderr and (
-                part := os.read(self._process.stderr.fileno(), 1 << 16)
-            ):
+            while part := os.read(self._process.stderr.fileno(), 1 << 16):
                 self._tail = (self._tail + part)[-TAIL_BYTES:]
 
     def kill(self) -> None:
@@ -291,9 +286,8 @@ class _Process:
         self._listener.join(DYING)
         words = self._last_words(status) if died else ""
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError, ValueError):
-                    stream.close()
+            with contextlib.suppress(OSError, ValueError):
+                stream.close()
         shutil.rmtree(self.folder, ignore_errors=True)
         return words
 

@@ -13,7 +13,7 @@ import time
 import traceback
 import warnings
 from functools import partial
-from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from occupancy_lab.workers.child import Child, distribute, serve
 
@@ -78,9 +78,9 @@ class _Served:
             _serve(main, folder, (asked, answering, saying))
         for theirs in (asked, answering, saying):
             os.close(theirs)
-        self.stdin: IO[bytes] | None = os.fdopen(asking, "wb")
-        self.stdout: IO[bytes] | None = os.fdopen(answers, "rb", 0)
-        self.stderr: IO[bytes] | None = os.fdopen(words, "rb", 0)
+        self.stdin = os.fdopen(asking, "wb")
+        self.stdout = os.fdopen(answers, "rb", 0)
+        self.stderr = os.fdopen(words, "rb", 0)
         self._status: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
