@@ -65,14 +65,6 @@ class _Compiled:
         self._recorder = recorder
         self._variant = variant
 
-    @property
-    def n_regs(self) -> int:
-        return self._recorder.resources_of(self._variant).n_regs
-
-    @property
-    def n_spills(self) -> int | None:
-        return self._recorder.resources_of(self._variant).n_spills
-
     def _init_handles(self) -> None:
         """Do nothing, because nothing is loaded."""
 
@@ -93,6 +85,8 @@ class _Compiled:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
+        if name in {"n_regs", "n_spills"}:
+            return getattr(self._recorder.resources_of(self._variant), name)
         return getattr(self._recorder.compiled(self._variant), name)
 
 

@@ -141,19 +141,17 @@ class Session:
         before = clock()
         cell: Any = None
         kind, pair = "", None
-        try:
+        with self.guarded():
             grid = tuple(map(int, args[:3]))
             if all(grid):  # a grid with a 0 launches nothing
                 cell, kind = self._cell(kernel, grid), self._kind()
                 self._tell(kernel, cell, kind, args[3:])
             if kind == "count" and cell.count >= cell.due:
                 pair = self._due(kernel, cell, args[3:])
-        except Exception as error:  # noqa: BLE001 - no error may reach the program
-            self._failed(error)
         ran = clock()
         result = run(*args)
         after = clock()
-        try:
+        with self.guarded():
             if pair is not None and self.timer is not None:
                 self.timer.end(kernel, cell, pair)
             # Each statement changes one attribute, so that no other thread can interfere.
@@ -166,8 +164,6 @@ class Session:
                 cell.captured += 1
             if after - self.flushed > FLUSH_NS:
                 self.flush()
-        except Exception as error:  # noqa: BLE001 - no error may reach the program
-            self._failed(error)
         self.spent += ran - before + clock() - after
         return result
 
@@ -304,9 +300,6 @@ class Session:
         try:
             yield
         except Exception as error:  # noqa: BLE001 - no error may reach the program
-            self._failed(error)
-
-    def _failed(self, error: Exception) -> None:
-        words = f"{type(error).__name__}: {error}"[:300]
-        if words not in self.errors and len(self.errors) < MOST_ERRORS:
-            self.errors.append(words)
+            words = f"{type(error).__name__}: {error}"[:300]
+            if words not in self.errors and len(self.errors) < MOST_ERRORS:
+                self.errors.append(words)
