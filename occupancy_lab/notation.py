@@ -457,9 +457,7 @@ def written(
 
 
 def _constant_text(value: Any) -> str:
-    if isinstance(value, Dtype):
-        return str(value)
-    return repr(value)
+    return str(value) if isinstance(value, Dtype) else repr(value)
 
 
 def _likely_type(name: str, source: str) -> str:

@@ -238,7 +238,16 @@ def measure(batch: Batch) -> list[Measurement]:
         for candidate in candidates:
             candidate.check(inputs)
         kept = inputs if any(keeps_lines(launch) for launch in batch.launches) else ()
-        return _timed(candidates, kept, batch.runs)
+        right = [candidate for candidate in candidates if candidate.failure is None]
+        samples = _timer().time([candidate.call for candidate in right], kept, runs=batch.runs)
+        times = dict(zip(right, samples, strict=True))
+        sm_mhz, throttled = read_clock()
+        taken = replace(conditions(), sm_mhz=sm_mhz, throttled=throttled)
+        return [
+            candidate.failure
+            or summary(times[candidate], taken, candidate.relative_error, _empty_us())
+            for candidate in candidates
+        ]
     except torch.cuda.OutOfMemoryError as error:
         failure = Measurement("out of memory", conditions(), _first_line(error))
         return [candidate.failure or failure for candidate in candidates]
@@ -313,20 +322,6 @@ class _Candidate:
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
-
-
-def _timed(
-    candidates: Sequence[_Candidate], kept: Sequence[torch.Tensor], runs: int
-) -> list[Measurement]:
-    right = [candidate for candidate in candidates if candidate.failure is None]
-    samples = _timer().time([candidate.call for candidate in right], kept, runs=runs)
-    times = dict(zip(right, samples, strict=True))
-    sm_mhz, throttled = read_clock()
-    taken = replace(conditions(), sm_mhz=sm_mhz, throttled=throttled)
-    return [
-        candidate.failure or summary(times[candidate], taken, candidate.relative_error, _empty_us())
-        for candidate in candidates
-    ]
 
 
 def summary(

@@ -209,8 +209,7 @@ def verify_here(  # noqa: PLR0913 - one argument per option of the command line
     a persistent kernel and 1 for others. Raises InputError if there is no NVIDIA GPU, or if an
     argument is invalid.
     """
-    nvidia = (present for present in present_gpus() if present.gpu.vendor == "NVIDIA")
-    present = next(nvidia, None)
+    present = next((one for one in present_gpus() if one.gpu.vendor == "NVIDIA"), None)
     if present is None:
         refuse("verify needs an NVIDIA GPU, and none is at hand; explain does without one")
     problem = chosen_problem(rows, cols, dtype)
