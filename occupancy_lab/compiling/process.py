@@ -137,7 +137,6 @@ def _without_torch() -> Iterator[None]:
 
 def answer(request: Request) -> Found:
     """Return the result of *request*, or why it does not compile."""
-    store = Store(request.store)
     try:
         kernel, name = load_function(request.kernel)
         function = innermost(kernel)
@@ -152,7 +151,7 @@ def answer(request: Request) -> Found:
                 function,
                 request.launch,
                 request.target,
-                store,
+                Store(request.store),
                 name=name,
                 present=request.present,
                 texts=request.texts,
