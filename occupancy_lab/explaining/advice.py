@@ -171,10 +171,10 @@ def _single(case: Case) -> Config:
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
     """Return the fastest recorded launch and how it compares; None if not noticeably faster."""
     fastest = case.alternatives.fastest
-    found = None if fastest is None else _change(case, fastest)
-    if fastest is None or found is None or not found.is_faster:
+    if fastest is None:
         return None
-    return fastest, found
+    found = _change(case, fastest)
+    return None if found is None or not found.is_faster else (fastest, found)
 
 
 def _change(case: Case, other: Alternative) -> Change | None:
@@ -263,11 +263,11 @@ def _explain_alternative(case: Case, one: Alternative) -> str:
 
 def _wider_loads(case: Case) -> Iterator[Advice]:
     padded = case.padded
-    found = None if padded is None else _predicted_change(case, predicted_us(padded))
-    if padded is None or found is None:
+    if padded is None:
         return
+    found = _predicted_change(case, predicted_us(padded))
     more = (padded.resources.local_bytes or 0) > (case.record.resources.local_bytes or 0)
-    if not found.is_faster or more:
+    if found is None or not found.is_faster or more:
         return
     if padded.matrix is None:
         yield from _if_aligned(case.record, padded, found)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.kernel import kernel_names
@@ -98,24 +98,25 @@ class Case:
     record: Record
     single_stage: Record | None = None
     """The same launch with num_stages 1; None if it was not compiled."""
-    neighbours: tuple[Neighbour, ...] = field(default=(), kw_only=True)
+    _: KW_ONLY
+    neighbours: tuple[Neighbour, ...] = ()
     """The same launch with one setting changed."""
-    recorded: Recorded = field(default=Recorded(), kw_only=True)
-    padded: Record | None = field(default=None, kw_only=True)
+    recorded: Recorded = Recorded()
+    padded: Record | None = None
     """The launch padded for wider loads: on a matrix with more columns, or of any other kernel with
     integers and addresses that are multiples of 16; None if padding cannot help."""
-    row_kernel: Record | None = field(default=None, kw_only=True)
+    row_kernel: Record | None = None
     """The launch with one program per row and the same num_warps; None if it was not compiled."""
-    asked_kernel: str | None = field(default="", kw_only=True)
+    asked_kernel: str | None = ""
     """The name or path by which the user asked for the kernel; "" stands for the kernel's own name,
     None for a Kernel object without a name to find it by."""
-    triton: str | None = field(default=None, kw_only=True)
+    triton: str | None = None
     """The other Triton that the user asked for, as typed; None is the Triton here."""
-    typed: Mapping[str, Any] | None = field(default=None, kw_only=True, hash=False)
+    typed: Mapping[str, Any] | None = None
     """The launch as a command line described it, in `explain_launch`'s arguments; else None."""
-    is_tuned: bool = field(default=False, kw_only=True)
+    is_tuned: bool = False
     """Whether an autotuner sets some of the launch's parameters."""
-    alternatives: Alternatives = field(default=Alternatives(), kw_only=True)
+    alternatives: Alternatives = Alternatives()
 
     @property
     def matrix(self) -> Matrix:
@@ -140,8 +141,7 @@ class Case:
     @property
     def alike(self) -> tuple[str, ...]:
         """The lab's kernels that compute the same; none if this kernel is not one of them."""
-        own = self.kernel_name in self.kernel.alike
-        return self.kernel.alike if own else ()
+        return self.kernel.alike if self.kernel_name in self.kernel.alike else ()
 
     @property
     def by_rows(self) -> str | None:

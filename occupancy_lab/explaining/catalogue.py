@@ -22,42 +22,35 @@ def _number(gpu: Gpu, field: str, unit: float = 1) -> str:
     return f"{value / unit:g}{DOUBTFUL if field in gpu.doubtful else ''}"
 
 
-def _device_row(gpu: Gpu) -> tuple[str, ...]:
-    return (
-        gpu.key,
-        gpu.title,
-        gpu.target.name,
-        f"{_number(gpu, 'multiprocessors')} {gpu.architecture.multiprocessor_word}",
-        _number(gpu, "bandwidth_gbs"),
-        _number(gpu, "l2_bytes", 2**20),
-    )
-
-
-def _limits_row(gpu: Gpu) -> tuple[str, ...]:
-    architecture = gpu.architecture
-    return (
-        gpu.key,
-        architecture.multiprocessor_word,
-        f"{architecture.max_warps} x {architecture.warp_size}",
-        str(architecture.registers),
-        str(architecture.shared_per_multiprocessor),
-        str(architecture.max_shared),
-    )
-
-
 def list_gpus(present: tuple[PresentGpu, ...]) -> Document:
     """Return tables of every known GPU and architecture, and of the GPUs at hand."""
     here = "No GPU is at hand, but kernels can be compiled and explained for every GPU listed here."
     if present:
         here = f"At hand: {', '.join(one.name for one in present)}."
-    known = Table(
-        ("name", "GPU", "target", "size", "GB/s", "L2 MiB"),
-        tuple(map(_device_row, devices().values())),
+    known = tuple(
+        (
+            gpu.key,
+            gpu.title,
+            gpu.target.name,
+            f"{_number(gpu, 'multiprocessors')} {gpu.architecture.multiprocessor_word}",
+            _number(gpu, "bandwidth_gbs"),
+            _number(gpu, "l2_bytes", 2**20),
+        )
+        for gpu in devices().values()
     )
-    limits = Table(
-        ("target", "", "warps", "registers", "shared B", "a program B"),
-        tuple(map(_limits_row, bare_gpus().values())),
+    limits = tuple(
+        (
+            gpu.key,
+            gpu.architecture.multiprocessor_word,
+            f"{gpu.architecture.max_warps} x {gpu.architecture.warp_size}",
+            str(gpu.architecture.registers),
+            str(gpu.architecture.shared_per_multiprocessor),
+            str(gpu.architecture.max_shared),
+        )
+        for gpu in bare_gpus().values()
     )
+    sizes = ("name", "GPU", "target", "size", "GB/s", "L2 MiB")
+    each = ("target", "", "warps", "registers", "shared B", "a program B")
     return Document(
         "GPUs",
         (
@@ -67,8 +60,8 @@ def list_gpus(present: tuple[PresentGpu, ...]) -> Document:
         ),
         (
             *map(_present_section, present),
-            Section("Devices", (known,)),
-            Section("Architectures, per multiprocessor", (limits,)),
+            Section("Devices", (Table(sizes, known),)),
+            Section("Architectures, per multiprocessor", (Table(each, limits),)),
         ),
     )
 

@@ -14,16 +14,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.values import Problem
 
 
 def masked_lanes(case: Case) -> int:
     """Return how many lanes of the last block (or of each row's block) hold no element."""
-    problem, block_size = case.problem, case.config.block_size
-    length = problem.cols
+    length = case.problem.cols
     if case.kernel.grid is Grid.BLOCKS:
-        length = problem.rows * problem.cols
-    return -length % block_size
+        length *= case.problem.rows
+    return -length % case.config.block_size
 
 
 def elements_per_thread(case: Case) -> float | None:
@@ -65,17 +63,6 @@ def _block_sentences(case: Case) -> Iterator[str]:
     )
 
 
-def _row_start(problem: Problem) -> str:
-    row_bytes = problem.cols * problem.item_bytes
-    past = row_bytes % WIDEST_ACCESS
-    if past:
-        return (
-            f"a row is {row_bytes} bytes, so row 1 starts {past} bytes past a {WIDEST_ACCESS}-byte"
-            " boundary."
-        )
-    return f"a row is {row_bytes} bytes, which would do, but Triton checks columns, not bytes."
-
-
 def _load_sentences(case: Case) -> Iterator[str]:
     problem, resources = case.problem, case.record.resources
     if resources.load_bytes is None:
@@ -88,8 +75,13 @@ def _load_sentences(case: Case) -> Iterator[str]:
         return
     if problem.cols % ALIGNMENT and kernel.grid is not Grid.BLOCKS:
         padded = -(-problem.cols // ALIGNMENT) * ALIGNMENT
+        row_bytes = problem.cols * problem.item_bytes
+        start = "which would do, but Triton checks columns, not bytes."
+        if past := row_bytes % WIDEST_ACCESS:
+            start = f"so row 1 starts {past} bytes past a {WIDEST_ACCESS}-byte boundary."
         yield (
-            f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: {_row_start(problem)}"
+            f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: a row is {row_bytes} bytes,"
+            f" {start}"
             f" Triton checks whether {problem.cols} is a multiple of {ALIGNMENT}, and it is not."
             f" Each load moves {resources.load_bytes} bytes; {padded} columns would allow wider"
             " loads."
@@ -193,9 +185,8 @@ def stage_sentences(case: Case) -> Iterator[str]:
 def _spill_sentences(case: Case) -> Iterator[str]:
     resources = case.record.resources
     if resources.local_bytes:
-        spilled = ""
-        if resources.vgpr_spills is not None:
-            spilled = f", {resources.vgpr_spills} VGPRs spilled"
+        vgprs = resources.vgpr_spills
+        spilled = "" if vgprs is None else f", {vgprs} VGPRs spilled"
         yield (
             f"Each thread also uses {resources.local_bytes} B of local memory"
             f" (n_spills {resources.n_spills}{spilled}), which causes memory traffic that occupancy"

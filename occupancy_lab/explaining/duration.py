@@ -222,24 +222,24 @@ def measured_sentences(case: Case) -> Iterator[str]:
                 f"Triton {taken.triton} compiled the recorded launch, Triton"
                 f" {case.record.triton_version} the predicted one."
             )
-    yield from _as_compiled_sentences(case)
-
-
-def _as_compiled_sentences(case: Case) -> Iterator[str]:
-    """Say what was recorded of the same configuration with another number of programs."""
     programs, found = case.recorded.as_compiled or (0, None)
-    if found is not None and (taken := found.conditions) is not None:
-        planned = case.plan.num_programs
+    if found is not None and found.conditions is not None:
         yield (
-            f"Recorded on {place_words(taken)}: {time_words(case, found)},"
+            f"Recorded on {place_words(found.conditions)}: {time_words(case, found)},"
             f" {median_words(found.runs)}{_range(found)}. That is with {programs} programs, as many"
-            f" as fit when Triton {taken.triton} compiled it; {planned} fit as it compiles now."
+            f" as fit when Triton {found.conditions.triton} compiled it; {case.plan.num_programs}"
+            " fit as it compiles now."
         )
 
 
 def _time_sentences(case: Case, where: str, measurement: Measurement) -> Iterator[str]:
     times = f"{time_words(case, measurement)}, {median_words(measurement.runs)}"
-    yield f"{where}: {times}{_range(measurement)}{_against(case, measurement)}."
+    prediction, against = case.record.prediction, ""
+    if prediction is not None and measurement.us is not None:
+        share = prediction.us / measurement.us - 1
+        way = "above" if share > 0 else "below"
+        against = f"; the prediction is {abs(share):.1%} {way} it"
+    yield f"{where}: {times}{_range(measurement)}{against}."
     if measurement.mostly_launch:
         yield (
             "That is less than twice the time of an empty kernel: it is mostly launch overhead and"
@@ -252,14 +252,6 @@ def _range(measurement: Measurement) -> str:
     if low is None or high is None:
         return ""
     return f", 10th to 90th percentile {microseconds(low)} to {microseconds(high)}"
-
-
-def _against(case: Case, measurement: Measurement) -> str:
-    prediction = case.record.prediction
-    if prediction is None or measurement.us is None:
-        return ""
-    share = prediction.us / measurement.us - 1
-    return f"; the prediction is {abs(share):.1%} {'above' if share > 0 else 'below'} it"
 
 
 def otherwise(case: Case) -> dict[str, Prediction]:
@@ -376,14 +368,15 @@ def _why_rows(own: Prediction, rows: Prediction, difference: float) -> str:
 
 def stages_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
     """Say what num_stages does to the time of a persistent kernel."""
-    stages, shared = case.record.num_stages, case.architecture.shared_word
-    copies = case.record.resources.async_copies
+    stages = case.record.num_stages
     if not case.plan.is_persistent or stages == 1:
         return
-    times = _times(case, others, "single_stage")
-    against = f" With num_stages 1, {times}." if "single_stage" in others else ""
-    ahead = stages_words(stages, shared, case.piece) if copies else ""
-    yield f"{ahead}{against}".strip()
+    said = []
+    if case.record.resources.async_copies:
+        said.append(stages_words(stages, case.architecture.shared_word, case.piece))
+    if "single_stage" in others:
+        said.append(f"With num_stages 1, {_times(case, others, 'single_stage')}.")
+    yield " ".join(said)
 
 
 def stages_words(stages: int, shared: str, word: str = "row") -> str:
