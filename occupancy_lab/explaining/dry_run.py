@@ -60,8 +60,6 @@ def _own_options(variant: Variant, gpu: Gpu, gpus: Sequence[Gpu]) -> Launch:
     own, launch = default_options(gpu.target), variant.launch
     others = {name for other in gpus for name in default_options(other.target)}
     foreign = (others - own.keys()) & launch.options(variant.function).keys()
-    if not foreign:
-        return launch
     kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
     return dataclasses.replace(launch, keywords=kept)
 

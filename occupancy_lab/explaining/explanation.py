@@ -111,9 +111,7 @@ class Explanation(Answer):
     @functools.cached_property
     def cases(self) -> tuple[Case, ...]:
         """Each of `records` with what it is compared with; empty if a GPU has several launches."""
-        if not self.is_one_launch:
-            return ()
-        return self._cases_of(self.records)
+        return self._cases_of(self.records) if self.is_one_launch else ()
 
     def _cases_of(self, records: Sequence[Record]) -> tuple[Case, ...]:
         made = {id(run): one for one, run in zip(self.asked, self.ranked, strict=True)}
@@ -168,15 +166,15 @@ class Explanation(Answer):
 
         function = self.asked[0].function if self.asked else None
         first = tuple(map(first_of, by_gpu(self.records)))
-        chosen = () if self.is_one_launch else tuple(map(self._shown_words, first))
-        return SourceView(first, self.runs[0].kernel, function, chosen=chosen)
-
-    def _shown_words(self, record: Record) -> str:
-        """Say which of several configurations on a GPU is shown."""
-        of_gpu = [run.settings for run in self.runs if run.gpu == record.gpu]
-        words = setting_words(record.settings, varying(of_gpu))
-        fastest = "" if record.prediction is None else ", which is predicted to be the fastest"
-        return f"**{record.title}**: of {len(of_gpu)} configurations, {words} is shown{fastest}."
+        chosen = []
+        for record in () if self.is_one_launch else first:
+            of_gpu = [run.settings for run in self.runs if run.gpu == record.gpu]
+            words = setting_words(record.settings, varying(of_gpu))
+            fastest = "" if record.prediction is None else ", which is predicted to be the fastest"
+            chosen.append(
+                f"**{record.title}**: of {len(of_gpu)} configurations, {words} is shown{fastest}."
+            )
+        return SourceView(first, self.runs[0].kernel, function, chosen=tuple(chosen))
 
     def to_markdown(self, *, full: bool = False) -> str:
         """Return the short explanation, or the *full* one, in GitHub's markdown."""
@@ -279,9 +277,8 @@ def make_cases(
     wanted: list[tuple[int, Any, Asked]] = []
     for place, (one, case) in enumerate(zip(asked, made, strict=True)):
         kinds = (changes, block_changes, split_changes, grid_changes)
-        tried = itertools.chain(*(proposed(case.record) for proposed in kinds))
         launches = [one]
-        for change in tried:
+        for change in itertools.chain(*(proposed(case.record) for proposed in kinds)):
             other = changed(one, change)
             if other is not None and other not in launches:
                 launches.append(other)
@@ -360,7 +357,7 @@ def _with_comparisons(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
         )
     )
     neighbours += [*fastest_grids(shapes), *fastest_grids(splits)]
-    neighbours += [*(one for one in grids if not _is_idle(record, one))]
+    neighbours += [one for one in grids if not _is_idle(record, one)]
     single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
     case = dataclasses.replace(
         case,

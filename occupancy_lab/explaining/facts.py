@@ -151,8 +151,8 @@ def _warps(case: Case) -> str:
 
 def _options(case: Case) -> str:
     asked = case.record.options if case.record.matrix is None else case.record.matrix.options
-    others = {name: value for name, value in asked.items() if name not in KNOBS}
-    return ", ".join(f"{name} {literal(str(value))}" for name, value in others.items()) or "-"
+    others = (f"{name} {literal(str(asked[name]))}" for name in asked if name not in KNOBS)
+    return ", ".join(others) or "-"
 
 
 def _programs(case: Case) -> str:
@@ -185,13 +185,13 @@ def waves_words(case: Case) -> str:
     plan = case.record.plan
     if plan is None or plan.waves is None or plan.is_persistent:
         return "-"
-    whole, rest = divmod(plan.num_programs or 0, plan.resident_programs or 1)
+    resident = plan.resident_programs or 1
+    whole, rest = divmod(plan.num_programs or 0, resident)
     if not whole:
         return f"{plan.waves:.2f}: all {plan.num_programs} run at once, {percent(plan.waves)} full"
     if not rest:
         return f"{whole}, each full"
-    tail = percent(rest / (plan.resident_programs or 1))
-    return f"{plan.waves:.2f}: {whole} full, then a tail of {tail}"
+    return f"{plan.waves:.2f}: {whole} full, then a tail of {percent(rest / resident)}"
 
 
 def _registers(case: Case) -> str:

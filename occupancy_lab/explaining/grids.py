@@ -141,13 +141,10 @@ def same_work(record: Record, other: Record) -> bool:
     read. Stored reductions, scans and products must be over equally many elements, and the layout
     of the data must be the same.
     """
-    if record.counts is None or other.counts is None:
+    one, two = record.counts, other.counts
+    if one is None or two is None or one.divisors != two.divisors or reduces_otherwise(one, two):
         return False
-    if record.counts.divisors != other.counts.divisors:
-        return False
-    if reduces_otherwise(record.counts, other.counts):
-        return False
-    tensors, most = _tensors(record.counts, other.counts), _sampled(record.counts, other.counts)
+    tensors, most = _tensors(one, two), _sampled(one, two)
     added = {*added_tensors(record, other), *added_tensors(other, record)}
     return tensors is not None and all(
         (its.tensor in added or _equal(mine.read, its.read, most))

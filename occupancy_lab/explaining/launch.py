@@ -45,8 +45,7 @@ def _rows_of_first(case: Case) -> str:
 
 def _taken_in_turns(case: Case) -> bool:
     """Tell whether programs take pieces dynamically, in an order that only the kernel knows."""
-    kernel = case.kernel
-    return case.plan.is_persistent and kernel.work is not None
+    return case.plan.is_persistent and case.kernel.work is not None
 
 
 def plan_sentence(case: Case) -> str:
@@ -71,12 +70,6 @@ def plan_sentence(case: Case) -> str:
         f"{each}num_programs = {plan.num_programs}, {plan.waves or 0:.2f} times as many as the GPU"
         " runs at once."
     )
-
-
-def _sentences(case: Case) -> Iterator[str]:
-    yield plan_sentence(case)
-    yield from _tail_sentence(case)
-    yield from _tutorial_sentence(case)
 
 
 def _tutorial_sentence(case: Case) -> Iterator[str]:
@@ -140,7 +133,13 @@ def the_launch(cases: Sequence[Case]) -> Section:
     word = cases[0].piece
     facts = ((f"{word}s in the last round", _tail), (f"{word}s of program 0", _rows_of_first))
     tables = (side_by_side(cases, facts), *_program_tables(cases[0]))
-    return Section("The launch", tables, said_of_each(cases, _sentences))
+
+    def sentences(case: Case) -> Iterator[str]:
+        yield plan_sentence(case)
+        yield from _tail_sentence(case)
+        yield from _tutorial_sentence(case)
+
+    return Section("The launch", tables, said_of_each(cases, sentences))
 
 
 def _baseline(case: Case) -> tuple[Kernel, Traffic] | None:

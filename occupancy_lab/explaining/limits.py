@@ -239,8 +239,8 @@ def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> It
         fewer = SENTENCES["fewer warps"].format(**words) if alone else ""
         yield SENTENCES["full of warps"].format(**words, fewer=fewer)
         return
-    if any(name in LACKING for name in fits.limiters):
-        lacking = " and no ".join(LACKING[name] for name in fits.limiters if name in LACKING)
+    lacking = " and no ".join(LACKING[name] for name in fits.limiters if name in LACKING)
+    if lacking:
         yield SENTENCES["no slot"].format(**words, lacking=lacking)
         return
     needs = [
@@ -352,17 +352,14 @@ def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
 
 
 def _answer(calculation: Calculation) -> str:
-    answer = held_in_short(calculation)
-    resident, multiprocessors = calculation.resident_programs, calculation.gpu.multiprocessors
+    answer, resident = held_in_short(calculation), calculation.resident_programs
     if resident is None:
         return f"{answer}."
-    word = calculation.architecture.multiprocessor_word
+    size, word = calculation.gpu.multiprocessors, calculation.architecture.multiprocessor_word
+    held = count(resident, "program")
     if calculation.clusters is not None:
-        each = calculation.clusters.num_ctas
-        held = f"{count(resident, 'cluster')} of {each} CTAs"
-    else:
-        held = count(resident, "program")
-    return f"{answer}; the {multiprocessors} {word}s hold {held} at once."
+        held = f"{count(resident, 'cluster')} of {calculation.clusters.num_ctas} CTAs"
+    return f"{answer}; the {size} {word}s hold {held} at once."
 
 
 TERM_WORDS: Mapping[str, str] = {

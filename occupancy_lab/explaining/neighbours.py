@@ -146,8 +146,6 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
     """
     ranked = [(one.record, one) for one in neighbours if one.record is not None]
     own = record.prediction
-    if not ranked:
-        return None
     if own is not None:
         spills = record.resources.local_bytes or 0
         faster = [
@@ -159,8 +157,8 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
         least = min((us for us, _ in faster), default=0.0)
         alike = [one for us, one in faster if us <= least * ALIKE]
         return min(alike, key=partial(_size_of_change, record), default=None)
-    most, best = max(ranked, key=lambda pair: rank(pair[0]))
-    return best if rank(most) > rank(record) else None
+    better = [pair for pair in ranked if rank(pair[0]) > rank(record)]
+    return max(better, key=lambda pair: rank(pair[0]))[1] if better else None
 
 
 def _size_of_change(record: Record, one: Neighbour) -> tuple[int, float]:
@@ -517,18 +515,14 @@ def _rounded(value: Any) -> Any:
 
 def no_effect(record: Record, other: Record, name: str) -> str:
     """Say why another value of *name* gives the same binary; "" if the binary differs."""
-    own, same = record.resources, other.resources
-    if own.binary is None or own != same:
+    if record.resources.binary is None or record.resources != other.resources:
         return ""
-    return f"{name} has no effect on the binary: {_reason(record, name)}."
-
-
-def _reason(record: Record, name: str) -> str:
-    if name in CAPS:
-        return "the compiler stays below that limit by itself"
-    if name != "num_stages":
-        return "the compiler generates the same code with another value"
-    return _why_not_pipelined(record)
+    why = "the compiler generates the same code with another value"
+    if name == "num_stages":
+        why = _why_not_pipelined(record)
+    elif name in CAPS:
+        why = "the compiler stays below that limit by itself"
+    return f"{name} has no effect on the binary: {why}."
 
 
 def _why_not_pipelined(record: Record) -> str:

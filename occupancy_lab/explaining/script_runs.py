@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.assumptions import Value
     from occupancy_lab.compiling.compiler import Compilation
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
@@ -46,15 +45,6 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
-
-
-def _split(assume: Words) -> tuple[dict[str, Value], list[str]]:
-    """Return the values assumed for what a script reads, and the assumptions on parameters."""
-    if isinstance(assume, Mapping):
-        assume = [f"{name}={value}" for name, value in assume.items()]
-    words = [assume] if isinstance(assume, str) else [*assume]
-    values = given_values(filter(names_value, words))
-    return values, [word for word in words if not names_value(word)]
 
 
 def script_runs(
@@ -75,8 +65,7 @@ def script_runs(
     Raises InputError if an autotuner has no configuration with the chosen values, or if a launch
     cannot be made with them.
     """
-    lines = itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call)
-    for _, pairs in lines:
+    for _, pairs in itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call):
         every = dict(pairs)
         tuned = [one.tuned for one in every.values()]
         own = {name: values for name, values in chosen.items() if any(name in one for one in tuned)}
@@ -350,7 +339,12 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     Raises InputError, with the line of the script, for what cannot be done without a GPU, if the
     function launches nothing, and for values that no launch takes.
     """
-    directory, (values, words) = store_directory() if cache else None, _split(assume)
+    directory = store_directory() if cache else None
+    if isinstance(assume, Mapping):
+        assume = [f"{parameter}={value}" for parameter, value in assume.items()]
+    given = [assume] if isinstance(assume, str) else [*assume]
+    values = given_values(filter(names_value, given))
+    words = [word for word in given if not names_value(word)]
     lines, ran, environment = [], [], find_environment(triton)
     knobs = {"num_warps": num_warps, "num_stages": num_stages}
     gpus = [one for one, _ in chosen_gpus(gpu)]

@@ -171,8 +171,7 @@ def glossary() -> Document:
 def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
     """Return the short explanation of a launch; *failures* are the GPUs without a record of it."""
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
-    calculations = [case.calculation for case in cases]
-    limits = limits_with_bars(calculations, cap_outcomes(cases))
+    limits = limits_with_bars([case.calculation for case in cases], cap_outcomes(cases))
     more = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
     sections = (the_launch_in_short(cases), limits, what_to_try(cases, more))
     return launch_page(cases, failures, held, sections)

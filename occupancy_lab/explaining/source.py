@@ -124,15 +124,19 @@ class SourceView(Answer):
                 groups.setdefault(_work_key(lines_of(record)), []).append(record)
         for group in groups.values():
             lines = lines_of(group[0])
-            costly = _costly(lines)
+            costly = [one for one in lines[:MOST_COSTLY] if one.cost >= lines[0].cost * A_PART]
             text = Text.of(self.function, group[0].kernel, lines, self.near)
             gpus = f", {listed([one.title for one in group])}" if len(groups) > 1 else ""
             sentences = (
                 *_order_sentences(costly, group[0]),
                 *_bound_sentences(lines, group[0]),
                 *_column_sentences(costly, group[0]),
-                *_register_sentences(group[0]),
-                *_helper_sentences(costly),
+                *(
+                    f"The work of {literal(listed(line.helpers))} is counted at line {line.number},"
+                    " which calls it."
+                    for line in costly
+                    if line.helpers
+                ),
             )
             if text is None:
                 file = literal(lines[0].file) if lines else "its file"
@@ -189,13 +193,6 @@ def lines_of(record: Record) -> tuple[Line, ...]:
     if record.counts is None or record.memory is None:
         return ()
     return by_line(record.counts, record.memory, record.gpu, record.executed)
-
-
-def _costly(lines: Sequence[Line]) -> tuple[Line, ...]:
-    if not lines:
-        return ()
-    enough = lines[0].cost * A_PART
-    return tuple(one for one in lines[:MOST_COSTLY] if one.cost >= enough)
 
 
 COLUMNS = ("bytes", "width", "FLOPs", "trips", "executed", "live", "spills", "stalls")
@@ -322,7 +319,7 @@ def _bound_sentences(lines: Sequence[Line], record: Record) -> Iterator[str]:
 
 
 def _column_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:
-    """Say what bytes and the least time are, and why columns are left out."""
+    """Say what bytes, the least time and live registers are, and why columns are left out."""
     if costly:
         yield (
             "bytes are what programs ask for, from caches too; the least time is that of the line's"
@@ -333,10 +330,6 @@ def _column_sentences(costly: Sequence[Line], record: Record) -> Iterator[str]:
             f"{literal(record.why_not_executed)} So the columns width, executed, live, spills and"
             " stalls are left out."
         )
-
-
-def _register_sentences(record: Record) -> Iterator[str]:
-    """Say where the most registers are live, which explains how many a thread takes."""
     fullest = None if record.executed is None else record.executed.fullest
     if fullest is not None:
         yield (
@@ -344,13 +337,6 @@ def _register_sentences(record: Record) -> Iterator[str]:
             f" the line; the maximum is {fullest.live} of the {record.resources.n_regs} that a"
             f" thread takes, at line {fullest.place.outermost.line}."
         )
-
-
-def _helper_sentences(costly: Sequence[Line]) -> Iterator[str]:
-    for line in costly:
-        if line.helpers:
-            what = literal(listed(line.helpers))
-            yield f"The work of {what} is counted at line {line.number}, which calls it."
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,6 @@ LONG_LOOP = 16
 """Passes of a loop from which on a page suggests to divide them among more programs."""
 _LEAST_REGISTERS = re.compile(r"register target of (\d+) or higher")
 """What ptxas says of a cap on registers that is too low."""
-
-
 _WITHOUT_TIMES = "Without times only occupancy and local memory are compared"
 
 
@@ -148,21 +146,19 @@ def cap_outcomes(cases: Sequence[Case]) -> dict[str, dict[str, str]]:
 
     For each GPU the words are by option, as in maxnreg=64.
     """
-    return {case.record.gpu.key: _cap_outcomes(case) for case in cases}
-
-
-def _cap_outcomes(case: Case) -> dict[str, str]:
-    found = {}
-    for one in case.neighbours:
-        ((name, value), *others) = one.changes.items()
-        if others or name not in CAPS or value is None:
-            continue
-        if one.record is None:
-            found[f"{name}={value}"] = _why_not_capped(one)
-        elif spilled := one.record.resources.local_bytes:
-            found[f"{name}={value}"] = f"{spilled} B in local memory"
-        else:
-            found[f"{name}={value}"] = "it spills nothing"
+    found: dict[str, dict[str, str]] = {}
+    for case in cases:
+        outcomes = found[case.record.gpu.key] = {}
+        for one in case.neighbours:
+            ((name, value), *others) = one.changes.items()
+            if others or name not in CAPS or value is None:
+                continue
+            outcome = "it spills nothing"
+            if one.record is None:
+                outcome = _why_not_capped(one)
+            elif spilled := one.record.resources.local_bytes:
+                outcome = f"{spilled} B in local memory"
+            outcomes[f"{name}={value}"] = outcome
     return found
 
 
@@ -182,8 +178,7 @@ def _time_of(words: str, case: Case) -> str:
         return one.status
     if one.record.prediction is None:
         return "not known"
-    own = predicted_us(case.record)
-    longer = predicted_us(one.record) / own - 1
+    longer = predicted_us(one.record) / predicted_us(case.record) - 1
     spills, before = one.record.resources.local_bytes, case.record.resources.local_bytes
     local = f", {spills} B in local memory" if spills != before else ""
     return f"{microseconds(predicted_us(one.record))} ({change(longer)}){local}"
@@ -271,8 +266,9 @@ def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
     if not faster < 0 or microseconds(least) == microseconds(own):
         return ""
     of = " of them" if len(hidden) > 1 else ""
-    words = f"{literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
-    return f"; the fastest{of}, {words}"
+    return (
+        f"; the fastest{of}, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
+    )
 
 
 def _many_programs(record: Record) -> str:
@@ -371,14 +367,14 @@ def _better(case: Case, record: Record) -> str:
     own, other = case.calculation, record.calculation
     spills, fewer = own.resources.local_bytes or 0, other.resources.local_bytes or 0
     shares = percent(own.occupancy.occupancy), percent(other.occupancy.occupancy)
-    gains = []
+    held = f"an occupancy of {shares[1]} instead of {shares[0]}"
+    gains, loss = [], ""
     if fewer < spills:
         gains.append(f"{fewer} B in local memory instead of {spills}")
     if other.occupancy.occupancy > own.occupancy.occupancy:
-        gains.append(f"an occupancy of {shares[1]} instead of {shares[0]}")
-    loss = ""
-    if other.occupancy.occupancy < own.occupancy.occupancy:
-        loss = f", at an occupancy of {shares[1]} instead of {shares[0]}"
+        gains.append(held)
+    elif other.occupancy.occupancy < own.occupancy.occupancy:
+        loss = f", at {held}"
     have = "has" if len(alike) == 1 else "have"
     return (
         f"{_WITHOUT_TIMES}: {listed(alike)} {have} {listed(gains)}{loss}; only a measurement"

@@ -187,8 +187,7 @@ def _light_rows(cases: Sequence[Case]) -> Iterator[Fact]:
 
 def _least_time(part: str, case: Case) -> str:
     light = case.record.speed_of_light
-    us = None if light is None else light.part_us(part)
-    if us is None or light is None:
+    if light is None or (us := light.part_us(part)) is None:
         return "-"
     more, binds = " or more" * (part in light.open), ", binds" * (light.binds == part)
     return f"{microseconds(us)}{more}{binds}"
