@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.errors import DoesNotFitError, InputError, refuse, shortened
 from occupancy_lab.inputs import check_config, check_launch, check_num_warps
-from occupancy_lab.launch import BoundLaunch, Launch
+from occupancy_lab.launch import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -51,9 +51,6 @@ class Matrix:
         }
 
 
-Run = TypeVar("Run", bound=BoundLaunch)
-
-
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A launch on a GPU that the user asks about."""
@@ -79,12 +76,6 @@ class Asked:
         """The compilation of the launch."""
         title = self.function.__name__ if self.matrix is None else self.matrix.kernel.name
         return Compilation(self.function, self.launch, self.gpu.target, self.name, title)
-
-    def named(self, run: Run) -> Run:
-        """Return the columns that identify the launch in a table."""
-        if self.matrix is None:
-            return run
-        return dataclasses.replace(run, kernel=self.matrix.kernel.name)
 
     def check(self) -> None:
         """Raise InputError if the launch is impossible, before it is compiled.

@@ -40,15 +40,18 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
     """
     launch, gpu = asked.launch, asked.gpu
     calculation = calculate(resources, gpu)
-    found: dict[str, Any] = {
-        "gpu": gpu,
-        "matrix": asked.matrix,
-        "usual_options": default_options(gpu.target),
-        "calculation": calculation,
-        "plan": plan_launch(launch.grid, launch.work, calculation.resident_programs),
-        "triton_version": triton,
-    }
-    record = asked.named(Record.of(asked.function, launch, **found))
+    record = Record.of(
+        asked.function,
+        launch,
+        gpu=gpu,
+        matrix=asked.matrix,
+        usual_options=default_options(gpu.target),
+        calculation=calculation,
+        plan=plan_launch(launch.grid, launch.work, calculation.resident_programs),
+        triton_version=triton,
+    )
+    if asked.matrix is not None:
+        record = dataclasses.replace(record, kernel=asked.matrix.kernel.name)
     # For any other kernel it is not known how many buffers its stages have.
     check_fits(calculation, 1 if asked.matrix is None else record.num_stages)
     check_together(launch.work.together, gpu, calculation.resident_programs)

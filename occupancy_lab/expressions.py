@@ -221,7 +221,9 @@ class _Checker:
         """Return the kind of *node*, or None for None; InputError if it has none."""
         match node:
             case ast.Name(name):
-                return self._name(name)
+                if name not in self._names:
+                    self._refuse(f"{quoted(name)} is not known; {nearest(name, self._names)}")
+                return self._names[name]
             case ast.Constant(value):
                 return self._constant(node, value)
             case ast.BoolOp(_, parts):
@@ -251,11 +253,6 @@ class _Checker:
     @staticmethod
     def _words(node: ast.expr) -> str:
         return quoted(ast.unparse(node))
-
-    def _name(self, name: str) -> Kind:
-        if name not in self._names:
-            self._refuse(f"{quoted(name)} is not known; {nearest(name, self._names)}")
-        return self._names[name]
 
     def _constant(self, node: ast.expr, value: Any) -> Kind | None:
         match value:

@@ -229,7 +229,7 @@ def chosen_problems(rows: Integers, cols: Integers, dtype: Any) -> tuple[Problem
 def several(asked: Any) -> tuple[Any, ...]:
     """Return each item once: of a text with commas, of an iterable, or itself alone."""
     if isinstance(asked, str):
-        return tuple(dict.fromkeys(part.strip() for part in asked.split(",")))
+        asked = (part.strip() for part in asked.split(","))
     return tuple(dict.fromkeys(asked)) if isinstance(asked, Iterable) else (asked,)
 
 
@@ -258,14 +258,6 @@ def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = 
         kernel.check_name("another Triton")
     if measure:
         check_measurable(kernel)
-
-
-def traffic_unknown(kernel: Kernel) -> str:
-    """Say that *kernel* does not tell which bytes must be moved, and how it could."""
-    return (
-        f"How many bytes {kernel.name} has to move, and so how near it is to a copy, is not known:"
-        " the memory_steps of its KERNEL say it."
-    )
 
 
 def check_measurable(kernel: NamedKernel) -> None:

@@ -90,10 +90,10 @@ class Failed(_Named):
 
     def row(self) -> dict[str, Any]:
         """Return the columns that identify the launch, the failure, and its resources."""
-        found = {"status": self.failure.status.value, "reason": self.failure.reason}
         return {
             **self.named(),
-            **found,
+            "status": self.failure.status.value,
+            "reason": self.failure.reason,
             **({} if self.resources is None else _taken(self.resources)),
             "triton_version": self.triton_version,
         }
@@ -267,11 +267,11 @@ class Record(_Named):
         found: dict[int, int] = {}
         if self.plan is None or not self.plan.is_persistent:
             return found
-        more, fit = self.calculation.next_programs, self.occupancy.programs_per_multiprocessor
+        more, miscount = self.calculation.next_programs, self.miscount
         if more is not None and (programs := self._programs_with(more)) is not None:
             found[programs] = more
-        if self.miscount is not None and self.runs(self.miscount):
-            found[self.miscount] = fit
+        if miscount is not None and self.runs(miscount):
+            found[miscount] = self.occupancy.programs_per_multiprocessor
         return found
 
     def _programs_with(self, fit: int) -> int | None:

@@ -250,15 +250,14 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
             *fastest_sentences(entries),
             *less_work_sentences([entry.record for entry in entries]),
             *(answer_in_short(entry) for entry in entries),
-            *(f"{launch_words(one)}: {literal(one.failure.reason)}." for one in failures),
+            *(
+                f"**{one.title}**, {setting_words(one.settings, one.settings)}:"
+                f" {literal(one.failure.reason)}."
+                for one in failures
+            ),
         ),
         (_side_by_side(entries), *why),
     )
-
-
-def launch_words(run: Record | Failed) -> str:
-    """Return the GPU and the settings of a launch."""
-    return f"**{run.title}**, {setting_words(run.settings, run.settings)}"
 
 
 def _title(entries: tuple[Entry, ...]) -> str:
@@ -266,16 +265,13 @@ def _title(entries: tuple[Entry, ...]) -> str:
     same = [first.names[name] for name in ("kernel", "matrix") if name not in differing]
     same = [name for name in same if name]
     if "gpu" not in differing:
-        same.append(first.called("gpu"))
-    told = "; ".join(_several(entries, name) for name in differing)
-    return f"{', '.join(same)}: {told}" if same else told
-
-
-def _several(entries: tuple[Entry, ...], dimension: str) -> str:
-    """Return the names of entries in a dimension, or their number if the names are too long."""
-    names = listed([*dict.fromkeys(entry.names[dimension] for entry in entries)])
-    several = len({entry.names[dimension] for entry in entries})
-    return names if len(names) <= LONGEST else count(several, "configuration")
+        same.append(f"on {first.names['gpu']}")
+    told = []
+    for dimension in differing:
+        names = [*dict.fromkeys(entry.names[dimension] for entry in entries)]
+        words = listed(names)
+        told.append(words if len(words) <= LONGEST else count(len(names), "configuration"))
+    return f"{', '.join(same)}: {'; '.join(told)}" if same else "; ".join(told)
 
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
@@ -296,22 +292,20 @@ def _side_by_side(entries: tuple[Entry, ...]) -> Section:
 
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     differing = differing_dimensions(entries)
-    along = [dict.fromkeys(text for one in slices(entries, "gpu") for text in hardware(one))]
-    along += [dict.fromkeys(said_of_each(slices(entries, name), _in_slice)) for name in differing]
-    stages: tuple[str, ...] = ()
+    found = [*dict.fromkeys(text for one in slices(entries, "gpu") for text in hardware(one))]
+    for name in differing:
+        found += dict.fromkeys(said_of_each(slices(entries, name), _in_slice))
     if differing != ("triton",) and "num_stages" not in without_effect(entries):
-        stages = said_of_each(entries, stage_sentences, alike=False)
-    plans: tuple[str, ...] = ()
+        found += said_of_each(entries, stage_sentences, alike=False)
     if {"kernel", "matrix"} & {*differing}:
-        known = tuple(entry for entry in entries if entry.record.plan is not None)
-        plans = said_of_each(known, lambda entry: (plan_sentence(entry),), alike=False)
-    tutorial: tuple[str, ...] = ()
+        known = [entry for entry in entries if entry.record.plan is not None]
+        found += said_of_each(known, lambda entry: (plan_sentence(entry),), alike=False)
     of_matrix = all(entry.record.matrix is not None for entry in entries)
     if of_matrix and ("gpu" in differing or any(map(_tutorial_errs, entries))):
-        tutorial = said_of_each(
+        found += said_of_each(
             entries, lambda entry: tutorial_sentences(entry.calculation), alike=False
         )
-    return (*itertools.chain(*along), *stages, *plans, *tutorial)
+    return tuple(found)
 
 
 def _tutorial_errs(entry: Entry) -> bool:
@@ -320,10 +314,7 @@ def _tutorial_errs(entry: Entry) -> bool:
 
 
 def _in_slice(part: Slice) -> Iterator[str]:
-    if part.dimension == "gpu":
-        yield from between_gpus(part)
-    else:
-        yield from moves(part)
+    yield from (between_gpus if part.dimension == "gpu" else moves)(part)
     if part.dimension in {"gpu", "kernel", "matrix"}:
         yield from _choices(part)
 
@@ -379,7 +370,6 @@ def _without_gpu(entry: Entry, entries: Sequence[Entry]) -> Entry:
 
 
 def _fastest(entries: Sequence[Entry]) -> str:
-    """Return the sentence on *entries*; "" if there is none."""
     records, is_one_gpu = [entry.record for entry in entries], len(by_gpu(entries)) == 1
     other_work = _differ_in_work(entries)
     whole = whole_work(records) if is_one_gpu else records
@@ -412,11 +402,8 @@ def _fastest(entries: Sequence[Entry]) -> str:
         within = max(max(own.noticeable, one.noticeable) for _, one in close)
         near = f"{names} {'is' if len(close) == 1 else 'are'} within {within:.0%} of {first.name}"
     if slower:
-        against = _against((first, own), slower[0])
-        return (
-            f"**{first.name}** is predicted to be the fastest: {against}"
-            f"{f'; {near}' if near else ''}."
-        )
+        said = "; ".join(filter(None, [_against(timed[0], slower[0]), near]))
+        return f"**{first.name}** is predicted to be the fastest: {said}."
     return (
         f"**{first.name}** is predicted to take {prediction_words(own)}, and {near}: predictions"
         " do not tell which is the fastest."
@@ -439,12 +426,11 @@ def _fastest_gpu(timed: Sequence[tuple[Entry, Prediction]]) -> str:
     The fastest is only named if the ranges do not overlap, because errors of predictions on two
     GPUs are independent.
     """
-    first = timed[0]
-    against = _against(first, timed[1])
+    name, against = timed[0][0].name, _against(timed[0], timed[1])
     overlap = overlap_sentence({one.name: (time.low_us, time.high_us) for one, time in timed})
     if overlap:
-        return f"**{first[0].name}** is predicted to take {against}. {overlap}"
-    return f"**{first[0].name}** is predicted to be the fastest: {against}."
+        return f"**{name}** is predicted to take {against}. {overlap}"
+    return f"**{name}** is predicted to be the fastest: {against}."
 
 
 def _against(first: tuple[Entry, Prediction], following: tuple[Entry, Prediction]) -> str:

@@ -57,10 +57,6 @@ class Entry(Case):
         """The name of the entry."""
         return self.name
 
-    def called(self, dimension: str) -> str:
-        """Return the entry's name in one dimension with a preposition: "on MI300X"."""
-        return f"{PREPOSITIONS[dimension]} {self.names[dimension]}"
-
 
 def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
     """Return *cases* with their names.
@@ -98,12 +94,10 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
 def _asked(case: Case) -> dict[str, Any]:
     """Return the settings that were asked for; those of a matrix may be the kernel's choice."""
     matrix, settings = case.record.matrix, case.record.settings
-    if matrix is None:
-        return settings
     return {
         name: value
         for name, value in settings.items()
-        if name in matrix.options or name.lower() in matrix.asked
+        if matrix is None or name in matrix.options or name.lower() in matrix.asked
     }
 
 
@@ -161,10 +155,6 @@ def _clause(words: str, text: str | None) -> Iterator[str]:
     """Yield *words* and *text* as a sentence, if there is a text."""
     if text:
         yield as_sentence(f"{words} {text}".strip())
-
-
-def _warp_size(entry: Entry) -> str:
-    return f"a {entry.architecture.warp_word} is {entry.architecture.warp_size} threads"
 
 
 def _threads(entry: Entry) -> str:
@@ -245,7 +235,10 @@ def _multiprocessors(entry: Entry) -> str:
 
 def hardware(part: Slice) -> Iterator[str]:
     """Say how the GPUs of *part* differ in the resources that limit any of them."""
-    yield from _clause("", part.said(_warp_size))
+    warps = part.said(
+        lambda one: f"a {one.architecture.warp_word} is {one.architecture.warp_size} threads"
+    )
+    yield from _clause("", warps)
     for resource in _limiters(part):
         if resource in POOLS:
             yield from _clause("", part.said(POOLS[resource]))
@@ -334,8 +327,7 @@ def _only_change(one: Entry, other: Entry) -> str | None:
 def _is_timed_step(one: Entry, other: Entry) -> bool:
     """Tell whether two entries have times, the same occupancy and the same local memory."""
     held = [(x.record.occupancy.occupancy, x.record.resources.local_bytes) for x in (one, other)]
-    timed = None not in {one.record.prediction, other.record.prediction}
-    return held[0] == held[1] and timed
+    return held[0] == held[1] and None not in {one.record.prediction, other.record.prediction}
 
 
 def _amounts(entry: Entry) -> dict[str, int | None]:

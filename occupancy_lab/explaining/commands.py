@@ -125,7 +125,6 @@ def _from_best(case: Case) -> Case:
 
 
 def _typed_with(typed: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what was *typed* with other constexprs and knobs."""
     names = [name for name in changes if name != GRID and name not in NAMES]
     constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] not in names]
     constexprs += [f"{name}={changes[name]}" for name in names]

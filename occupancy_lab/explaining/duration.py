@@ -50,10 +50,9 @@ NO_GRID = "no `--grid` is given"
 
 def the_duration(cases: Sequence[Case]) -> Section:
     """Explain how long the launch should take, what bounds it, and what was measured."""
-    others = {case.title: otherwise(case) for case in cases}
 
     def sentences(case: Case) -> Iterator[str]:
-        found, prediction = others[case.title], case.record.prediction
+        found, prediction = otherwise(case), case.record.prediction
         if prediction is not None:
             yield part_sentence(prediction)
         if prediction is not None and case.record.matrix is not None:
@@ -67,7 +66,7 @@ def the_duration(cases: Sequence[Case]) -> Section:
         yield from measured_sentences(case)
 
     def alternative(name: str, case: Case) -> str:
-        other = others[case.title].get(name)
+        other = otherwise(case).get(name)
         if other is None:
             return "-"
         return f"{microseconds(other.us)} ({change(_longer(case, other))})"

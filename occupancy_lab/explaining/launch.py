@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.facts import resident_words
-from occupancy_lab.inputs import traffic_unknown
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.text.document import Document, Section, Table, side_by_side
 from occupancy_lab.text.words import byte_words, count, known, microseconds, said_of_each
@@ -236,7 +235,7 @@ def _floor_table(cases: Sequence[Case], moved: Traffic) -> Table:
             known(floor and f"{floor:.2f} us"),
         )
 
-    rows = tuple(row(case.record.gpu) for case in cases)
+    rows = tuple(row(case.gpu) for case in cases)
     return Table(("", "peak bandwidth", "L2", "floor time"), rows)
 
 
@@ -246,10 +245,9 @@ def _floor_sentences(case: Case) -> Iterator[str]:
     if moved is None or floor is None:
         return
     doubt = ", and in doubt" if "bandwidth_gbs" in gpu.doubtful else ""
-    moved_words = byte_words(moved.total_bytes)
     yield (
-        f"{moved_words} at {gpu.bandwidth_gbs:g} GB/s take at least {floor:.2f} us."
-        f" That bandwidth is the vendor's peak, not a measurement{doubt}."
+        f"{byte_words(moved.total_bytes)} at {gpu.bandwidth_gbs:g} GB/s take at least"
+        f" {floor:.2f} us. That bandwidth is the vendor's peak, not a measurement{doubt}."
     )
     name, cache_bytes = "Infinity Cache", gpu.infinity_cache_bytes
     if cache_bytes is None:
@@ -266,7 +264,11 @@ def the_memory(cases: Sequence[Case]) -> Section:
     """Explain the bytes that have to move, compared with torch operations, and the least time."""
     moved = cases[0].record.traffic
     if moved is None:
-        return Section("Memory", (), (traffic_unknown(cases[0].kernel),))
+        unknown = (
+            f"How many bytes {cases[0].kernel.name} has to move, and so how near it is to a copy,"
+            " is not known: the memory_steps of its KERNEL say it."
+        )
+        return Section("Memory", (), (unknown,))
     sentences = (
         *said_of_each(cases[:1], _traffic_sentences),
         *said_of_each(cases, _floor_sentences),
