@@ -227,12 +227,6 @@ POOLS: Mapping[str, Callable[[Entry], str]] = {
 """The words on the hardware behind each limit."""
 
 
-def _multiprocessors(entry: Entry) -> str:
-    number, word = entry.record.gpu.multiprocessors, entry.architecture.multiprocessor_word
-    words = "WGPs of two CUs" if word == "WGP" else f"{word}s"
-    return f"an unknown number of {words}" if number is None else f"{number} {words}"
-
-
 def hardware(part: Slice) -> Iterator[str]:
     """Say how the GPUs of *part* differ in the resources that limit any of them."""
     warps = part.said(
@@ -250,11 +244,14 @@ def _sizes(part: Slice) -> Iterator[str]:
     """Say how many multiprocessors each GPU has: "H100 SXM has 132 SMs, MI300X 304 CUs."."""
     names: dict[str, list[str]] = {}
     for entry in part.entries:
-        names.setdefault(_multiprocessors(entry), []).append(entry.names["gpu"])
-    (words, gpus), *others = names.items()
+        number, word = entry.gpu.multiprocessors, entry.architecture.multiprocessor_word
+        words = "WGPs of two CUs" if word == "WGP" else f"{word}s"
+        size = f"an unknown number of {words}" if number is None else f"{number} {words}"
+        names.setdefault(size, []).append(entry.names["gpu"])
+    (first, gpus), *others = names.items()
     if others:
-        more = "".join(f", {listed(their)} {number}" for number, their in others)
-        yield f"{listed(gpus)} {'has' if len(gpus) == 1 else 'have'} {words}{more}."
+        more = "".join(f", {listed(their)} {size}" for size, their in others)
+        yield f"{listed(gpus)} {'has' if len(gpus) == 1 else 'have'} {first}{more}."
 
 
 def between_gpus(part: Slice) -> Iterator[str]:

@@ -109,14 +109,13 @@ def _from_best(case: Case) -> Case:
         return case
 
     def from_best(one: Neighbour) -> Neighbour:
-        names = [*dict.fromkeys((*best.changes, *one.changes))]
-        there, here = (
-            {name: each.changes.get(name, setting_of(record, name)) for name in names}
-            for each in (one, best)
-        )
-        return Neighbour(
-            {name: there[name] for name in names if there[name] != here[name]}, one.record
-        )
+        found = {}
+        for name in dict.fromkeys((*best.changes, *one.changes)):
+            own = setting_of(record, name)
+            there = one.changes.get(name, own)
+            if there != best.changes.get(name, own):
+                found[name] = there
+        return Neighbour(found, one.record)
 
     others = [one for one in case.neighbours if one is not best]
     typed = None if case.typed is None else _typed_with(case.typed, best.changes)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import itertools
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -62,6 +61,8 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.case import Recorded
     from occupancy_lab.explaining.source import SourceView
 
+    Tried = tuple[Any, Any, Record | Failed]
+    """What proposed a change, None for a launch to advise; the change, or its name; and its run."""
 
 MOST_FURTHER = 3
 """How many times the search continues from the best change found so far."""
@@ -274,32 +275,31 @@ def make_cases(
         )
         for one, record in zip(asked, records, strict=True)
     ]
-    wanted: list[tuple[int, Any, Asked]] = []
+    wanted: list[tuple[int, Any, Any, Asked]] = []
     for place, (one, case) in enumerate(zip(asked, made, strict=True)):
-        kinds = (changes, block_changes, split_changes, grid_changes)
         launches = [one]
-        for change in itertools.chain(*(proposed(case.record) for proposed in kinds)):
-            other = changed(one, change)
-            if other is not None and other not in launches:
-                launches.append(other)
-                wanted.append((place, _key(change), other))
+        for kind in (changes, *SAME_WORK):
+            for change in kind(case.record):
+                other = changed(one, change)
+                if other is not None and other not in launches:
+                    launches.append(other)
+                    wanted.append((place, kind, change, other))
         besides = wanted_besides(case)
         if case.record.matrix is None and (wider := aligned(one, case.record)) is not None:
             besides[PADDED] = wider
-        wanted += [(place, named, other) for named, other in besides.items()]
+        wanted += [(place, None, name, other) for name, other in besides.items()]
 
     def compiled(asked: Sequence[Asked]) -> list[Record | Failed]:
         return with_counts(compile_runs(asked, compiler), asked, compiler, assume)
 
     runs = compiled([other for *_, other in wanted])
-    found: list[dict[Any, Record | Failed]] = [{} for _ in made]
-    for (place, named, _), run in zip(wanted, runs, strict=True):
-        found[place][named] = run
-    for one, case, own in zip(asked, made, found, strict=True):
-        padded = own.get(PADDED)
-        if case.record.matrix is None and isinstance(padded, Record):
-            own[PADDED] = fewest_aligned(one, case.record, padded, compiled)
-    cases = [_with_comparisons(case, one) for case, one in zip(made, found, strict=True)]
+    tried: list[list[Tried]] = [[] for _ in made]
+    for (place, kind, change, _), found in zip(wanted, runs, strict=True):
+        record, run = made[place].record, found
+        if change == PADDED and record.matrix is None and isinstance(found, Record):
+            run = fewest_aligned(asked[place], record, found, compiled)
+        tried[place].append((kind, change, run))
+    cases = [_with_comparisons(case, one) for case, one in zip(made, tried, strict=True)]
     return tuple(_with_further_changes(asked, cases, compiled))
 
 
@@ -331,46 +331,41 @@ def _with_further_changes(
     return cases
 
 
-def _key(change: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
-    return tuple(change.items())
-
-
-def _with_comparisons(case: Case, found: Mapping[Any, Record | Failed]) -> Case:
-    """Return *case* with its neighbours and alternatives, compiled in *found*."""
-    record, besides = case.record, dict(found)
+def _with_comparisons(case: Case, tried: Sequence[Tried]) -> Case:
+    """Return *case* with its neighbours and alternatives, as far as they were *tried*."""
+    record = case.record
     neighbours = [
-        Neighbour.of(record, change, run)
-        for change in changes(record)
-        if (run := besides.pop(_key(change), None)) is not None
+        Neighbour.of(record, change, run) for kind, change, run in tried if kind is changes
     ]
     shapes, splits, grids = (
         [
             Neighbour.of(record, change, run)
-            for change in proposed(record)
-            if isinstance(run := besides.pop(_key(change), None), Record)
-            and is_the_same(record, run)
+            for kind, change, run in tried
+            if kind is proposed and isinstance(run, Record) and is_the_same(record, run)
         ]
-        for proposed, is_the_same in (
-            (block_changes, same_work),
-            (split_changes, _is_split),
-            (grid_changes, same_input),
-        )
+        for proposed, is_the_same in SAME_WORK.items()
     )
     neighbours += [*fastest_grids(shapes), *fastest_grids(splits)]
     neighbours += [one for one in grids if not _is_idle(record, one)]
-    single = found.get(_key({"num_stages": 1})) if record.num_stages > 1 else record
+    single: Record | Failed | None = record
+    if record.num_stages > 1:
+        single = next((run for _, change, run in tried if change == {"num_stages": 1}), None)
     case = dataclasses.replace(
         case,
         neighbours=tuple(neighbours),
         single_stage=single if isinstance(single, Record) else None,
     )
-    compiled = {named: run for named, run in besides.items() if isinstance(run, Record)}
-    return with_alternatives(with_recorded(case), compiled)
+    besides = {name: run for kind, name, run in tried if kind is None and isinstance(run, Record)}
+    return with_alternatives(with_recorded(case), besides)
 
 
 def _is_split(record: Record, other: Record) -> bool:
     """Tell whether another split of a sum does the same work with another number of programs."""
     return record.num_programs != other.num_programs and same_work(record, other)
+
+
+SAME_WORK = {block_changes: same_work, split_changes: _is_split, grid_changes: same_input}
+"""What proposes blocks, splits and grids, and what tells whether they do the same work."""
 
 
 def _is_idle(record: Record, larger: Neighbour) -> bool:

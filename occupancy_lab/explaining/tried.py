@@ -236,12 +236,13 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
         count(grids_alone, "larger grid"): grids_alone,
     }
     if hidden:
+        were, none = "were compiled too and are", "none of them is"
+        if len(hidden) == 1:
+            were, none = "was compiled too and is", "it is not"
         yield (
-            f"{listed([words for words, number in kinds.items() if number])}"
-            f" {'was' if len(hidden) == 1 else 'were'} compiled too and"
-            f" {'is' if len(hidden) == 1 else 'are'} not in the table:"
-            f" {'it is not' if len(hidden) == 1 else 'none of them is'} predicted to be faster by"
-            f" {own.noticeable:.0%} or more{_fastest(hidden, case.record)}."
+            f"{listed([words for words, number in kinds.items() if number])} {were} not in the"
+            f" table: {none} predicted to be faster by {own.noticeable:.0%} or more"
+            f"{_fastest(hidden, case.record)}."
         )
     yield from without_blocks(case)
     yield from further_away(case)
