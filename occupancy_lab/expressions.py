@@ -1,10 +1,9 @@
 """Expressions that a user writes over named values, such as 'num_warps == 8 and occupancy > 0.5'.
 
 The grammar is a part of Python's: names, numbers, texts, True, False and None; == != < <= > >=,
-`in` and `not in` a list, `is None`; and, or, not; + - * /
-
-% ** and parentheses; min, max and cdiv (a quotient rounded up). There are no other calls,
-attributes or subscripts, so an expression can only compute a value.
+`in` and `not in` a list, `is None`; and, or, not; + - * / // % ** and parentheses; min, max and
+cdiv (a quotient rounded up). There are no other calls, attributes or subscripts, so an expression
+can only compute a value.
 
 An unknown value is None. Arithmetic and comparisons with it are None too, and `and`, `or` and `not`
 follow SQL's three-valued logic. `us is None` and `us == None` test for it.

@@ -11,7 +11,7 @@ import pkgutil
 import re
 import sys
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
@@ -142,8 +142,8 @@ class Kernel:
             "name": name,
             "title": self.title or name,
             "arguments": self._dense_arguments,
-            "constexprs": partial(_usual_constexprs, self.function),
-            "default_config": partial(_usual_config, self.function),
+            "constexprs": self._usual_constexprs,
+            "default_config": self._usual_config,
         }
         for field_name, value in usual.items():
             if not getattr(self, field_name):
@@ -173,6 +173,15 @@ class Kernel:
     def _dense_arguments(self, problem: Problem) -> tuple[Any, ...]:
         matrix = Tensor((problem.rows, problem.cols), problem.dtype)
         return self.arguments_on(problem, (matrix,) * (1 + self.operands))
+
+    def _usual_constexprs(self, problem: Problem, config: Config) -> dict[str, int]:
+        known = {**config.settings, "INT64_OFFSETS": problem.needs_int64_offsets}
+        constexprs = {one.name for one in getattr(self.function, "params", ()) if one.is_constexpr}
+        return {name: value for name, value in known.items() if name in constexprs}
+
+    def _usual_config(self, problem: Problem, _max_shared: int) -> Config:
+        loops = "num_stages" in getattr(self.function, "arg_names", ())
+        return Config(1 << (problem.cols - 1).bit_length(), USUAL_WARPS, 2 if loops else 1)
 
     def steps(self, problem: Problem) -> tuple[MemoryStep, ...]:
         """Return the kernel's memory_steps on *problem*; InputError if it has none."""
@@ -233,17 +242,6 @@ class Kernel:
             sum(step.reads for step in steps) * problem.item_bytes,
             sum(step.writes for step in steps) * problem.item_bytes,
         )
-
-
-def _usual_constexprs(function: Any, problem: Problem, config: Config) -> dict[str, int]:
-    known = {**config.settings, "INT64_OFFSETS": problem.needs_int64_offsets}
-    constexprs = {one.name for one in getattr(function, "params", ()) if one.is_constexpr}
-    return {name: value for name, value in known.items() if name in constexprs}
-
-
-def _usual_config(function: Any, problem: Problem, _max_shared: int) -> Config:
-    loops = "num_stages" in getattr(function, "arg_names", ())
-    return Config(1 << (problem.cols - 1).bit_length(), USUAL_WARPS, 2 if loops else 1)
 
 
 USUAL_WARPS = 4

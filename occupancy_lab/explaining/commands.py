@@ -41,14 +41,11 @@ def _command(command: str, case: Case, **options: object) -> str:
         "triton": case.triton,
         **options,
     }
+    given = [(name, value) for name, value in options.items() if value is not None]
     if case.kernel_name is None:
-        given = (f"{name}={value!r}" for name, value in options.items() if value is not None)
-        return f"`occupancy_lab.{command}(kernel=KERNEL, {', '.join(given)})`"
-    words = " ".join(
-        f"--{name.replace('_', '-')} {shlex.quote(str(value))}"
-        for name, value in options.items()
-        if value is not None
-    )
+        passed = ", ".join(f"{name}={value!r}" for name, value in given)
+        return f"`occupancy_lab.{command}(kernel=KERNEL, {passed})`"
+    words = " ".join(f"{option_name(name)} {shlex.quote(str(value))}" for name, value in given)
     return f"`occupancy-lab {command} {words}`"
 
 

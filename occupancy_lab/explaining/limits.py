@@ -208,8 +208,7 @@ def step_sentences(
     calculation: Calculation, outcomes: Mapping[str, str] = MappingProxyType({})
 ) -> Iterator[str]:
     """Say what lets one more program in; *outcomes* has the result of compiling with an option."""
-    for sentence in _step_sentences(calculation, outcomes):
-        yield per_cta(sentence, calculation.resources.num_ctas)
+    yield per_cta(_step_sentence(calculation, outcomes), calculation.resources.num_ctas)
 
 
 def program_more(calculation: Calculation, outcomes: Outcomes) -> Iterator[str]:
@@ -221,7 +220,7 @@ def program_more(calculation: Calculation, outcomes: Outcomes) -> Iterator[str]:
         yield from step_sentences(calculation, outcomes.get(calculation.gpu.key, {}))
 
 
-def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> Iterator[str]:
+def _step_sentence(calculation: Calculation, outcomes: Mapping[str, str]) -> str:
     fits, architecture = calculation.occupancy, calculation.architecture
     more = fits.programs_per_multiprocessor + 1
     words: dict[str, Any] = {
@@ -237,23 +236,20 @@ def _step_sentences(calculation: Calculation, outcomes: Mapping[str, str]) -> It
         # Without a slot for one more program, fewer warps per program do not help.
         alone = not LACKING.keys() & fits.limiters
         fewer = SENTENCES["fewer warps"].format(**words) if alone else ""
-        yield SENTENCES["full of warps"].format(**words, fewer=fewer)
-        return
+        return SENTENCES["full of warps"].format(**words, fewer=fewer)
     lacking = " and no ".join(LACKING[name] for name in fits.limiters if name in LACKING)
     if lacking:
-        yield SENTENCES["no slot"].format(**words, lacking=lacking)
-        return
+        return SENTENCES["no slot"].format(**words, lacking=lacking)
     needs = [
         _need(calculation, step, outcomes)
         for step in calculation.next_steps
         if step.resource in fits.limiters and step.most_for_one_more is not None
     ]
-    if len(needs) == len(fits.limiters):
-        after = calculation.next_programs or more
-        then = SENTENCES["then"].format(programs=count(after, "program")) if after > more else ""
-        yield SENTENCES["takes"].format(**words, needs=listed(needs), then=then)
-    else:
-        yield SENTENCES["no amount"].format(**words)
+    if len(needs) != len(fits.limiters):
+        return SENTENCES["no amount"].format(**words)
+    after = calculation.next_programs or more
+    then = SENTENCES["then"].format(programs=count(after, "program")) if after > more else ""
+    return SENTENCES["takes"].format(**words, needs=listed(needs), then=then)
 
 
 def the_next_step(

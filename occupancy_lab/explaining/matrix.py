@@ -19,12 +19,12 @@ from occupancy_lab.inputs import (
     check_elsewhere,
     chosen_config,
     chosen_gpus,
-    chosen_kernel,
     chosen_knobs,
     chosen_problem,
     found_kernel,
     option_name,
 )
+from occupancy_lab.kernel import check_is_compiled
 from occupancy_lab.record import Record
 from occupancy_lab.signature import read_options
 
@@ -161,7 +161,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         if found.kernel.function is None and none_chosen and not measure and triton is None:
             page = write_steps(found.kernel, problem, [one for one, _ in gpus])
             return Explanation((), (), compiler, page=page)
-        found = chosen_kernel(kernel)
+        check_is_compiled(found.kernel)
         other_triton = not compiler.environment.is_running
         check_elsewhere(found, other_triton=other_triton, measure=measure)
     given = read_options(options)
