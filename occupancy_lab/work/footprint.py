@@ -386,18 +386,44 @@ def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> A
     return found
 
 
-def piece_bytes(touch: Touch) -> float | None:
-    """Return the mean bytes of the pieces that an access touches at a time, in whole granules.
+def piece_bytes(touches: Sequence[Touch]) -> list[float | None]:
+    """Return the mean bytes of the pieces that each access touches at a time, in whole granules.
 
-    Pieces of TOGETHER programs and iterations are merged. Where addresses are not known, the pieces
-    are those of one program, whose unknown parts are assumed to lie apart. None where those in the
-    middle of the grid touch nothing.
+    Pieces of TOGETHER programs and iterations are merged, or of as many as write two cache lines,
+    which the L2 cache merges; so are those of loads, or of stores, that one program makes of the
+    same tensor in the same loop. Where addresses are not known, the pieces are those of one
+    program, whose unknown parts are assumed to lie apart. None where those in the middle of the
+    grid touch nothing.
     """
+    found: list[float | None] = [None] * len(touches)
+    groups: dict[Any, dict[int, Bytes]] = {}
+    for place, touch in enumerate(touches):
+        reach = touch.reach
+        key = (touch.tensor, touch.reads, touch.writes, reach.loops, reach.sizes)
+        runs = _granules(touch)
+        if len(runs.starts):
+            groups.setdefault(place if touch.offset.hidden else key, {})[place] = runs
+    for group in groups.values():
+        starts = np.concatenate([one.starts for one in group.values()])
+        ends = np.concatenate([one.ends for one in group.values()])
+        whole = merged(starts, ends)
+        sizes = whole.ends - whole.starts
+        for place, runs in group.items():
+            own = np.unique(np.searchsorted(whole.starts, runs.starts, "right") - 1)
+            found[place] = float(sizes[own].mean())
+    return found
+
+
+def _granules(touch: Touch) -> Bytes:
+    """Return the granules that an access touches in a few programs in the middle of the grid."""
     is_known = not touch.offset.hidden
-    some = restricted(touch, _middle(touch.reach.sizes, TOGETHER if is_known else 1))
+    number = TOGETHER if is_known else 1
+    if is_known and touch.writes:
+        number = max(number, 2 * LINE // (math.prod(touch.shape) * touch.item_bytes))
+    some = restricted(touch, _middle(touch.reach.sizes, number))
     cells = combined(grouped(some, None), None)
     if not len(cells.weights):
-        return None
+        return Bytes(cells.weights, cells.weights)
     first, place = distinct_rows(cells.codes)
     codes = cells.codes[first]
     if is_known:
@@ -408,8 +434,7 @@ def piece_bytes(touch: Touch) -> float | None:
         runs = runs_of(moved, tile_mask(some, codes), some.item_bytes)
     index, shift = runs_at(runs, cells.starts, place)
     starts, ends = runs.starts[index] + shift, runs.ends[index] + shift
-    found = merged(starts // GRANULE * GRANULE, -(-ends // GRANULE) * GRANULE)
-    return found.size / len(found.starts) if len(found.starts) else None
+    return merged(starts // GRANULE * GRANULE, -(-ends // GRANULE) * GRANULE)
 
 
 def _middle(sizes: Sequence[int], number: int) -> tuple[slice, ...]:

@@ -457,9 +457,9 @@ def _delivered(
     """
     once, loads = _once_read(tensor, counts, gpu), _loads(tensor, counts)
     asked = _fetched(loads, gpu)
-    if not all(one.is_known for one in loads):
+    if tensor.again is None or not all(one.is_known for one in loads):
         return _missed(tensor, once, asked, counts, gpu)
-    if room is None or tensor.again is None:
+    if room is None:
         return Amount(once.low, None if asked.high is None else max(asked.high, once.high or 0))
     late = sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in tensor.again)
     return once + Amount.of(round(late))
@@ -476,9 +476,10 @@ def _stored(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
 
 
 def _missed(tensor: Footprint, once: Amount, asked: Amount, counts: Counts, gpu: Gpu) -> Amount:
-    """Return the bytes of a tensor that move where addresses are not known: at most random ones.
+    """Return the bytes of a tensor that move where it is not known what is touched again, and when.
 
-    Each moves *once* at least, and the launch has *asked* for them.
+    They are at most those of random places. Each byte moves *once* at least, and the launch has
+    *asked* for them.
     """
     if asked.high is None:
         return Amount(once.low, None)

@@ -176,12 +176,16 @@ class Walk:
     def counts(self, resident: int | None) -> Counts:
         """Walk the kernel, and return its counts."""
         self.region(self.module.kernel.body, self.whole, 0)
+        pieces = piece_bytes([one.touch for one in self.touches])
         for root, number in self.evaluator.assumed.items():
             self.assume(root, assumption_words(number))
         return Counts(
             math.prod(self.grid),
             math.prod(self.walked),
-            tuple(self.accesses),
+            tuple(
+                replace(one, piece_bytes=piece)
+                for one, piece in zip(self.accesses, pieces, strict=True)
+            ),
             _with_overlaps(footprints(self.touches, self.walked, resident, self.storage)),
             tuple(self.arithmetic),
             tuple(self.loops),
@@ -461,7 +465,6 @@ class Walk:
                 lines,
                 unique,
                 not touch.offset.hidden,
-                piece_bytes(touch),
             )
         )
 
