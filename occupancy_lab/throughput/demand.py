@@ -165,11 +165,15 @@ class Demand:
         return _turned(self.read_bytes, self.written_bytes + self.evicted_bytes)
 
     @property
-    def waiting(self) -> float:
-        """The share of device memory's time in which a program waits for its reads."""
+    def reading(self) -> float:
+        """The share of device memory's time that reads take."""
+        return self.read_bytes * self.read_cost / max(self.moved, 1.0)
+
+    @property
+    def exposed(self) -> float:
+        """The share of the transfer time of its loads that a program waits for."""
         few, many = self.program.transferred
-        reading = self.read_bytes * self.read_cost / max(self.moved, 1.0)
-        return reading * min(max(few + (many - few) * self.missed, 0.0), 1.0)
+        return min(max(few + (many - few) * self.missed, 0.0), 1.0)
 
     def awaited(self, multiprocessors: int) -> float:
         """Return the share of its waits for loads in which a program waits for device memory.

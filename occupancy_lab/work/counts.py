@@ -516,6 +516,9 @@ class Program:
     """How often the program waits for other programs."""
     common: Common | None = None
     """None where no bytes are loaded by all programs, or where the programs empty the L1 cache."""
+    phases: float = 0.0
+    """How often the program loads, then passes a barrier, and only then stores; 0 where it stores
+    most without a barrier behind the loads."""
 
     @property
     def has_local(self) -> bool:

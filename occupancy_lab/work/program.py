@@ -36,7 +36,7 @@ from occupancy_lab.work.operations import (
     shared_offset,
 )
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
-from occupancy_lab.work.replay import CODE_CYCLES, Replay
+from occupancy_lab.work.replay import BARRIER, CODE_CYCLES, Replay
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,6 +59,10 @@ CROSSED_CYCLES = 1.5
 LOAD_MISS_CYCLES = 0.3
 """The additional cycles of a load per line that misses (H100, 0.1 to 0.8 for 1, 2 and 4 bytes per
 thread)."""
+LOADING = frozenset({*operations.LOADS, operations.LDGSTS, *BULK_COPIES})
+BARRIERS = frozenset({BARRIER, operations.SYNCS_WAIT})
+STORING = frozenset({operations.STG, operations.ST})
+"""The opcodes of loads and copies, of barriers of a program, and of stores."""
 MOST_PLACED = 1 << 14
 """Programs that are scheduled one by one."""
 SAME = 1.02
@@ -126,6 +130,7 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
         refetch_cycles=(alone[1] - kept) / weight,
         memory_code_cycles=replay.memory_code_cycles,
         waits=sum(entered[one] for one in waiting) / weight,
+        phases=phases(code, executions) / weight,
         common=None if empties else _common(accesses, replay_of, programs, weight),
     )
     loaded, stored = (_local_bytes(code, mean, one) for one in (operations.LDL, operations.STL))
@@ -139,6 +144,31 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
         local_reuse=local_reuse(code, executions, entered),
         local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
     )
+
+
+def phases(code: Code, executions: Mapping[int, float]) -> float:
+    """Return how often a program stores behind a barrier that is behind its loads.
+
+    *executions* is how often a warp executes each block. Return 0 if most of what it stores is not
+    stored so, or most of what it loads is loaded more often. Blocks are taken in the order of the
+    code, which is that of their execution but for branches back.
+    """
+    has_loaded = is_behind = False
+    loads, behind, elsewhere = list[float](), list[float](), 0.0
+    for number, times in _executed(code, dict(sorted(executions.items()))):
+        opcode = code.words[number] & 0x1FF
+        if opcode in LOADING:
+            has_loaded, is_behind = True, False
+            loads.append(times)
+        elif opcode in BARRIERS:
+            is_behind = has_loaded
+        elif opcode in STORING and is_behind:
+            behind.append(times)
+        elif opcode in STORING:
+            elsewhere += times
+    found = max(behind, default=0.0)
+    again = sum(times for times in loads if times > SAME * found)
+    return found if sum(behind) > elsewhere and again <= sum(loads) / 2 else 0.0
 
 
 def _common(

@@ -1,14 +1,19 @@
 """What a program needs of its multiprocessor: unequal programs, and cycles of accesses."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from occupancy_lab.work import operations
 from occupancy_lab.work.counts import Amount, GlobalAccess, Place, SharedAccess
-from occupancy_lab.work.program import asked_lines, lsu_cycles, rounds
+from occupancy_lab.work.program import asked_lines, lsu_cycles, phases, rounds
+from occupancy_lab.work.replay import BARRIER
+from occupancy_lab.work.slices import Block, Code
 
 WEIGHTS = st.lists(st.floats(0.1, 10), min_size=1, max_size=60)
 
@@ -92,3 +97,34 @@ def test_bank_conflicts_of_a_copy_outlast_its_lines() -> None:
     narrow = dataclasses.replace(shared, thread_bytes=4, written=Amount.of(160))
     held = dataclasses.replace(access("copy", 4, 16, 4), merged=1.0)
     assert lsu_cycles([held], [narrow]) == {7: pytest.approx(16.8)}
+
+
+LOAD, STORE = operations.LDG, operations.STG
+
+
+@pytest.mark.parametrize(
+    ("blocks", "found"),
+    [
+        ([(1.0, (LOAD, LOAD, BARRIER, STORE))], 1.0),
+        ([(1.0, (LOAD,)), (20.0, (LOAD, BARRIER, STORE)), (1.0, (STORE,))], 20.0),
+        ([(1.0, (LOAD, STORE, LOAD, STORE))], 0.0),
+        ([(1.0, (LOAD, BARRIER, STORE, LOAD, STORE, STORE))], 0.0),
+        ([(20.0, (LOAD,)), (1.0, (BARRIER, STORE))], 0.0),
+        ([(1.0, (BARRIER, STORE))], 0.0),
+    ],
+)
+def test_stores_behind_a_barrier_are_phases(
+    blocks: Sequence[tuple[float, Sequence[int]]], found: float
+) -> None:
+    """Each pass that loads, passes a barrier and stores is a phase, if most of them do so.
+
+    A row that is copied without a barrier has none, nor has a sum over many passes.
+    """
+    words: list[int] = []
+    made, executions = {}, {}
+    for times, opcodes in blocks:
+        made[len(words)] = Block(len(words), len(words) + len(opcodes), None)
+        executions[len(words)] = times
+        words += opcodes
+    unused: Any = None
+    assert phases(Code(words, unused, made, {}), executions) == found
