@@ -17,6 +17,7 @@ from occupancy_lab.explaining.neighbours import (
     Neighbour,
     best_of,
     blocks_of,
+    predicted_us,
     setting_of,
 )
 from occupancy_lab.inputs import DEFAULT_ROWS, option_name
@@ -246,15 +247,31 @@ def _divided(case: Case, name: str, place: int) -> str | None:
 def further_blocks(case: Case, name: str) -> list[int]:
     """Return the size of block *name* and larger ones; none if all of these were tried.
 
-    No size exceeds the range that the block divides, or compiles slowly.
+    They are smaller ones if half of the block is predicted to be faster than twice the block. No
+    size exceeds the range that the block divides, or compiles slowly.
     """
     blocks, grid = blocks_of(case.record), case.record.launch.grid or ()
+    own = blocks[name]
     most = max((grid[place] for place in _changing(case, name)), default=0)
     tried = 4 if sum(one > 1 for one in blocks.values()) <= 1 else 2
+    if _is_faster_halved(case, name):
+        sizes = [own // times for times in (1, 2, 4, 8) if times <= own]
+        return sizes if own // sizes[-1] > tried else []
     scales = [
         times
         for times in (1, 2, 4, 8)
         if times < 2 * most
-        and math.prod(sorted({**blocks, name: blocks[name] * times}.values())[-2:]) <= MOST_ELEMENTS
+        and math.prod(sorted({**blocks, name: own * times}.values())[-2:]) <= MOST_ELEMENTS
     ]
-    return [blocks[name] * times for times in scales] if max(scales, default=0) > tried else []
+    return [own * times for times in scales] if max(scales, default=0) > tried else []
+
+
+def _is_faster_halved(case: Case, name: str) -> bool:
+    """Tell whether half of a block is predicted to be faster than twice the block."""
+    own = blocks_of(case.record)[name]
+    us = {
+        one.changes[name]: predicted_us(one.record)
+        for one in case.neighbours
+        if one.record is not None and {name} <= one.changes.keys() <= {name, GRID}
+    }
+    return own // 2 in us and 2 * own in us and us[own // 2] < us[2 * own]

@@ -111,6 +111,14 @@ WORDS = {
         "the predicted time of each part if the others took no time. The parts overlap, so they"
         f" add up to more than the whole: {'; '.join(PART_WORDS)}."
     ),
+    "shared memory and L1 cache, lsu": (
+        "as a part of the time, the pipe by which threads load and store; shuffles, by which the"
+        " threads of a warp exchange values in reductions and scans, take it too."
+    ),
+    "if its results stay right": (
+        "a change of a block or a grid is compiled, and the bytes that it moves are compared, but"
+        " nothing is computed: run your own test of the results."
+    ),
     "bound by, bound": (
         "the part that takes longest by itself; in a scan, what keeps a kernel from being faster:"
         " memory, issue, local memory, programs (too few at once) or tensor cores."

@@ -239,10 +239,14 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
         were, none = "were compiled too and are", "none of them is"
         if len(hidden) == 1:
             were, none = "was compiled too and is", "it is not"
+        least = min(predicted_us(one.record) for one in hidden if one.record is not None)
+        fastest = _fastest(hidden, case.record)
+        if least / own.us - 1 > -own.noticeable:
+            none = f"{none} predicted to be faster by {own.noticeable:.0%} or more"
+            fastest = f"{none}{'; ' if fastest else ''}{fastest}"
         yield (
             f"{listed([words for words, number in kinds.items() if number])} {were} not in the"
-            f" table: {none} predicted to be faster by {own.noticeable:.0%} or more"
-            f"{_fastest(hidden, case.record)}."
+            f" table: {fastest}."
         )
     yield from without_blocks(case)
     yield from further_away(case)
@@ -267,9 +271,7 @@ def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
     if not faster < 0 or microseconds(least) == microseconds(own):
         return ""
     of = " of them" if len(hidden) > 1 else ""
-    return (
-        f"; the fastest{of}, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
-    )
+    return f"the fastest{of}, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
 
 
 def _many_programs(record: Record) -> str:

@@ -7,6 +7,7 @@ sheets.
 from __future__ import annotations
 
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Pointer
@@ -26,6 +27,7 @@ from occupancy_lab.values import INT32_MAX
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, total
 from occupancy_lab.work.memory import is_granular
 from occupancy_lab.work.pieces import completed, read_cost, written_cost
+from occupancy_lab.work.pipes import LSU
 from occupancy_lab.work.speed_of_light import MEMORY
 
 if TYPE_CHECKING:
@@ -48,6 +50,8 @@ AGAIN = 1.1
 COSTLY = 1.1
 """The time that device memory takes for pieces, relative to the same bytes in a row, above which a
 page mentions them."""
+MOSTLY = 0.5
+"""The share of the cycles of shared memory above which a page says what they are."""
 MOST_UNKNOWN = 3
 """How many unknown values a short page names."""
 
@@ -223,6 +227,7 @@ def work_sentences(record: Record) -> Iterator[str]:
     counts = record.counts
     if counts is not None:
         yield from _waste(record, counts)
+        yield from _exchanged(record)
         yield from _unknown(counts)
         yield from _beyond(record, counts)
     memory = record.memory
@@ -303,6 +308,38 @@ def _pieces(counts: Counts) -> Iterator[str]:
                 f"The {worst.operation} at {line_words(worst.place)} writes only parts of sectors:"
                 f" device memory has to read the rest, {byte_words(rest.low)}."
             )
+
+
+def _exchanged(record: Record) -> Iterator[str]:
+    """Say if shuffles or bank conflicts are most of what bounds a launch by shared memory."""
+    executed, time = record.executed, record.prediction
+    if executed is None or executed.program is None or time is None or time.bound != LSU:
+        return
+    busy = executed.program.pipes.get(LSU, 0.0) * executed.programs
+    shuffles = executed.kinds.get("shuffles", NOTHING).middle / busy
+    if shuffles > MOSTLY:
+        yield (
+            f"{percent(shuffles)} of the cycles of shared memory and the L1 cache are shuffles, by"
+            " which the threads of a warp exchange values in reductions, scans and sorts: there are"
+            " fewer where a thread holds more elements along that axis."
+        )
+    passes = [
+        (one.wavefronts.middle - one.executions.middle * max(one.thread_bytes / 4, 1.0), one)
+        for one in executed.shared
+        if one.operation in {"load", "store"} and one.is_known
+    ]
+    lost, worst = max(passes, key=itemgetter(0), default=(0.0, None))
+    conflicts = sum(more for more, _ in passes) / busy
+    if worst is not None and conflicts > MOSTLY:
+        each, least = (
+            number / worst.executions.middle
+            for number in (worst.wavefronts.middle, worst.wavefronts.middle - lost)
+        )
+        yield (
+            f"{percent(conflicts)} of the cycles of shared memory and the L1 cache are bank"
+            f" conflicts: the {worst.operation} at {line_words(worst.place)} takes {each:.0f}"
+            f" passes for a warp instead of {least:.0f}."
+        )
 
 
 def _beyond(record: Record, counts: Counts) -> Iterator[str]:

@@ -110,6 +110,23 @@ def test_no_block_is_larger_than_what_it_divides(
     assert further_blocks(seen, "BLOCK") == blocks
 
 
+def test_blocks_go_on_in_the_direction_that_is_faster(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If half of a block is faster than twice the block, the blocks named are smaller ones."""
+    asked = {"signature": "*fp16,*fp16,M=64,N=2048", "grid": "1x32"}
+    case = case_of(monkeypatch, constexprs="BLOCK=64", **asked)
+
+    def neighbour(block: int, us: float) -> Neighbour:
+        (one,) = seen_with(case, (1, 2048 // block), BLOCK=block).neighbours
+        assert one.record is not None
+        part = (Part("issue", us),)
+        time = Prediction(us, None, None, part, "", calibrated=True, low_us=us, high_us=us)
+        return dataclasses.replace(one, record=dataclasses.replace(one.record, prediction=time))
+
+    for half, double, blocks in ((8.0, 9.0, [64, 32, 16, 8]), (9.0, 8.0, [64, 128, 256, 512])):
+        both = (neighbour(32, half), neighbour(128, double))
+        assert further_blocks(dataclasses.replace(case, neighbours=both), "BLOCK") == blocks
+
+
 @pytest.mark.parametrize(("changed", "said"), [({}, True), ({"is_tuned": True}, False), (8, False)])
 def test_blocks_that_spill_or_are_tuned_have_no_command(
     changed: Any, *, said: bool, monkeypatch: pytest.MonkeyPatch
