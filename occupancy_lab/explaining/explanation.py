@@ -31,6 +31,7 @@ from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_nex
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
     aligned,
+    best_of,
     block_changes,
     changed,
     changes,
@@ -198,12 +199,23 @@ class Explanation(Answer):
             table = table.reindex(columns=[*dict.fromkeys([*table, *columns])])
         return table.convert_dtypes()
 
+    @property
+    def tried(self) -> list[dict[str, Any]]:
+        """The changes that were tried, on each GPU, as plain values."""
+        return [
+            {"gpu": case.record.gpu.key, "is_best": one is best, **one.to_dict()}
+            for case in self.cases or self.chosen
+            for best in [best_of(case.record, case.neighbours)]
+            for one in case.neighbours
+        ]
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the records and both documents as plain values."""
+        """Return the records, the changes that were tried and both documents as plain values."""
         short = self.short
         return {
             "records": [run.to_dict() for run in self.ranked],
             "recorded": [one.to_dict() for one in self.recorded],
+            "changes": self.tried,
             "short": None if short is None else short.to_dict(),
             "document": self.document.to_dict(),
         }

@@ -23,6 +23,7 @@ from occupancy_lab.explaining.grids import (
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
+from occupancy_lab.prediction import time_columns
 from occupancy_lab.record import Record, by_gpu
 from occupancy_lab.text.words import listed
 
@@ -72,6 +73,17 @@ class Neighbour:
                 for name, value in self.changes.items()
             ]
         )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the changes, the predicted time and the registers as plain values."""
+        record = self.record
+        return {
+            "changes": dict(self.changes),
+            **time_columns(None if record is None else record.prediction),
+            "n_regs": None if record is None else record.resources.n_regs,
+            "local_bytes": None if record is None else record.resources.local_bytes,
+            "reason": self.reason or self.why_failed or None,
+        }
 
     @classmethod
     def of(cls, record: Record, changes: Mapping[str, Any], run: Record | Failed) -> Neighbour:

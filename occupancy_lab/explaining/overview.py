@@ -172,8 +172,13 @@ class Overview:
         if len(self.names) == 1:
             yield f"The launch line is {self.names[0]}."
         if any(line.time for line in self.lines) and not self.is_single:
+            is_warm = any(
+                line.record is not None and line.record.launch.warm for line in self.lines
+            )
+            cold = "" if is_warm else " after the L2 cache was emptied"
             yield (
-                "us is the predicted time of a launch, and range has the 10th and 90th percentile;"
+                f"us is the predicted time of a launch{cold}, and range has the 10th and 90th"
+                " percentile;"
                 " lost us is the time of all launches beyond what their bytes and FLOPs allow at"
                 " the rates of the GPU's data sheet; share is the part of the time of all launches;"
                 " bound is the part that is predicted to take longest by itself."

@@ -267,8 +267,9 @@ class ScriptExplanation(Answer):
         def outcome(run: Explanation | LaunchError) -> dict[str, Any]:
             if isinstance(run, Explanation):
                 rows = [one.to_dict() for one in run.ranked]
-                return {"rows": rows, "reason": None, "document": run.to_document().to_dict()}
-            return {"rows": [], "reason": str(run), "document": None}
+                page = run.to_document().to_dict()
+                return {"rows": rows, "reason": None, "changes": run.tried, "document": page}
+            return {"rows": [], "reason": str(run), "changes": [], "document": None}
 
         return {
             "script": self.name,

@@ -354,8 +354,8 @@ class Line:
     trips: Amount | None
     """Iterations of the loop that the line begins; None if it begins none."""
     least_us: float
-    """The least time for the line's part of the device memory traffic or for its FLOPs, whichever
-    is longer."""
+    """The least time for the line's part of the device memory traffic or for its FLOPs of one
+    dtype, whichever is longest, as in the speed of light."""
     instructions: Amount | None = None
     """Instructions that warps execute for the line; None if not known."""
     stall_share: float | None = None
@@ -416,7 +416,10 @@ def by_line(
         arithmetic = [one for one in counts.arithmetic if _line(one.place) == line]
         loops = [one.trips for one in counts.loops if _line(one.place) == line]
         moving = sum(_distinct(one) * (reads * one.reads + writes * one.writes) for one in accesses)
-        computing = sum(_flop_us(one, gpu) for one in arithmetic)
+        computing: dict[tuple[bool, str], float] = {}
+        for one in arithmetic:
+            unit = (one.operation == "dot", one.dtype)
+            computing[unit] = computing.get(unit, 0.0) + _flop_us(one, gpu)
         ran = [one for one in run if _line(one.place) == line]
         stalled = sum(one.cycles for one in ran)
         widths = {one.thread_bytes for one in asked if _line(one.place) == line}
@@ -429,7 +432,7 @@ def by_line(
                 total(one.bytes for one in accesses),
                 total(one.flops for one in arithmetic),
                 sum(loops[1:], loops[0]) if loops else None,
-                max(moving, computing),
+                max([moving, *computing.values()]),
                 None if executed is None else total(one.instructions for one in ran),
                 stalled / cycles if cycles else None,
                 tuple(sorted(widths)),
