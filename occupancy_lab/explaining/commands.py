@@ -267,11 +267,15 @@ def further_blocks(case: Case, name: str) -> list[int]:
 
 
 def _is_faster_halved(case: Case, name: str) -> bool:
-    """Tell whether half of a block is predicted to be faster than twice the block."""
-    own = blocks_of(case.record)[name]
-    us = {
-        one.changes[name]: predicted_us(one.record)
-        for one in case.neighbours
-        if one.record is not None and {name} <= one.changes.keys() <= {name, GRID}
-    }
-    return own // 2 in us and 2 * own in us and us[own // 2] < us[2 * own]
+    """Tell whether half of a block is predicted to be faster than twice the block.
+
+    Both may have other options than the launch, if they have the same.
+    """
+    half, double = blocks_of(case.record)[name] // 2, blocks_of(case.record)[name] * 2
+    us: dict[str, dict[int, float]] = {}
+    for one in case.neighbours:
+        others = {key: value for key, value in one.changes.items() if key not in {name, GRID}}
+        if one.record is not None and name in one.changes and others.keys() <= {*NAMES}:
+            us.setdefault(repr(others), {})[one.changes[name]] = predicted_us(one.record)
+    both = (times for times in us.values() if half in times and double in times)
+    return any(times[half] < times[double] for times in both)

@@ -251,6 +251,8 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     yield from without_blocks(case)
     yield from further_away(case)
     best = best_of(case.record, case.neighbours)
+    if best is not None and best.record is not None:
+        yield from _spilling(case, best.record)
     if best is not None and (many := _many_programs(case.record)):
         yield many
     if best is None or GRID not in best.changes or _is_of_blocks(best):
@@ -272,6 +274,24 @@ def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
         return ""
     of = " of them" if len(hidden) > 1 else ""
     return f"the fastest{of}, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
+
+
+def _spilling(case: Case, best: Record) -> Iterator[str]:
+    """Say why changes that are predicted to be faster than the *best* one are not named first."""
+    spills, least = case.record.resources.local_bytes or 0, predicted_us(best)
+    faster = [
+        one.words
+        for one in case.neighbours
+        if one.record is not None
+        and (one.record.resources.local_bytes or 0) > spills
+        and predicted_us(one.record) < least
+    ]
+    if faster:
+        use, none = ("uses", "it is not") if len(faster) == 1 else ("use", "they are not")
+        yield (
+            f"{literal(listed(faster))} {use} more local memory than now: times of launches that"
+            f" spill are predicted worst, so {none} named first."
+        )
 
 
 def _many_programs(record: Record) -> str:

@@ -551,6 +551,21 @@ def test_what_spills_more_is_not_called_faster() -> None:
     assert "num_warps 8 is predicted to be faster" not in page
 
 
+def test_a_faster_change_that_spills_is_explained_beside_the_best() -> None:
+    """The page names the best change that spills no more, and says why a faster one is not it."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources:
+        warps = keywords.get("num_warps", 4)
+        issued, spilled = {2: (60, 64), 8: (600, 0)}.get(warps, (16_000 // warps, 0))
+        taken = {"instructions": issued, "local_bytes": spilled, "binary": warps}
+        return Resources(32, warps, 0, **taken)
+
+    run = dry(launched_kernels.transpose, "h200", outcome, X, X, 64, 64, BLOCK=64, **MOVED)
+    page = " ".join(run.to_markdown().split())
+    assert "num_warps 8 instead of 4: " in page
+    assert "num_warps 2 uses more local memory than now: times of launches that spill" in page
+
+
 def test_a_block_by_position_is_changed_there() -> None:
     """A block passed by position is changed in its position, and options as keywords."""
     (asked,) = dry(launched_kernels.tiles, "h100", constant(), X, X, 64, 64, 16, BLOCK_N=16).asked

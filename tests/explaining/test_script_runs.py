@@ -120,6 +120,9 @@ def test_a_neighbour_of_a_replaced_value_keeps_it(tmp_path: Path) -> None:
         (case,) = run.cases
     assert case.record.num_warps == 8
     assert first.tuned == {"num_warps": 8}
+    assert run.tried == run.to_dict()["changes"]
+    assert len(run.tried) == len(case.neighbours)
+    assert sum(one["is_best"] for one in run.tried) <= 1
     others = [one.record for one in case.neighbours if {*one.changes} == {"BLOCK"}]
     assert {one.num_warps for one in others if one is not None} == {8}
 

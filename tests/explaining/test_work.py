@@ -12,8 +12,17 @@ from hand_made import access, executed, place, rows
 from occupancy_lab import InputError, explain
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.work import light_words, work_sentences
+from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.record import Record
-from occupancy_lab.work.counts import Amount, Counts, Loop, Place, Unknown
+from occupancy_lab.work.counts import (
+    Amount,
+    Counts,
+    Loop,
+    Place,
+    Program,
+    SharedAccess,
+    Unknown,
+)
 
 PLAIN = rows(4096, 2048, 1056)
 
@@ -241,3 +250,50 @@ def test_an_argument_that_is_passed_cannot_be_assumed() -> None:
     """--assume refuses an argument whose value the launch passes."""
     with pytest.raises(InputError, match="--assume n is of an argument that the launch passes"):
         launched("copy", "*fp32, *fp32, 67108864", assume={"n": 7})
+
+
+@pytest.mark.parametrize(
+    ("shuffles", "passes", "said"),
+    [
+        (600, 1, "60% of the cycles of shared memory and the L1 cache are shuffles"),
+        (
+            0,
+            16,
+            "75% of the cycles of shared memory and the L1 cache are bank conflicts: the store",
+        ),
+        (100, 1, ""),
+    ],
+)
+def test_what_keeps_shared_memory_busy_is_named(shuffles: int, passes: int, said: str) -> None:
+    """A launch that shared memory bounds is told of shuffles, or of the worst bank conflicts."""
+    one = Place("kernel.py", 12)
+    shared = SharedAccess(
+        place=one,
+        instruction=7,
+        operation="store",
+        thread_bytes=4,
+        executions=Amount.of(50),
+        bytes=Amount.of(6400),
+        wavefronts=Amount.of(50 * passes),
+        is_known=True,
+    )
+    program = Program({"lsu": 1000.0}, (1.0,) * 5, None, 0.0)
+    run = dataclasses.replace(
+        executed([one], 1),
+        kinds={"shuffles": Amount.of(shuffles)},
+        shared=(shared,),
+        program=program,
+    )
+    record = norm("h100").records[0]
+    time = Prediction(
+        9.0, None, None, (Part("lsu", 8.0),), "", calibrated=True, low_us=8, high_us=9
+    )
+    found = [*work_sentences(dataclasses.replace(record, executed=run, prediction=time))]
+    assert any(said in sentence for sentence in found)
+    assert any("cycles of shared memory" in sentence for sentence in found) is bool(said)
+    if passes > 1:
+        (sentence,) = (one for one in found if "bank conflicts" in one)
+        assert sentence.endswith("kernel.py:12 takes 16 passes for a warp instead of 1.")
+    issue = dataclasses.replace(time, parts=(Part("issue", 8.0),))
+    other = dataclasses.replace(record, executed=run, prediction=issue)
+    assert not any("cycles of shared memory" in sentence for sentence in work_sentences(other))

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from record_pieces import predict
 
+from occupancy_lab import explain
 from occupancy_lab.work.counts import NOTHING, Amount
 from occupancy_lab.work.pieces import completed, read_cost, turnover, written_cost
 
@@ -36,6 +37,15 @@ def test_pieces_are_merged_with_those_of_the_next_programs() -> None:
         [("load", True, 64.0), ("store", True, 1024.0)],
         [("load", True, 512.0), ("load", False, 128.0), ("store", True, 8192.0)],
     ]
+
+
+def test_parts_of_a_row_that_a_program_loads_one_after_the_other_are_one_piece() -> None:
+    """A tile of rows in two halves touches whole rows at a time, and costs no more than others."""
+    found = explain(kernel="softmax_tile", rows=70120, cols=128, dtype="bfloat16", gpu="h200")
+    (record,) = found.records
+    assert len(record.counts.accesses) == 4
+    assert all((one.piece_bytes or 0) >= 8 * 256 for one in record.counts.accesses)
+    assert record.memory.read_cost == record.memory.written_cost == 1.0
 
 
 def test_long_pieces_cost_nothing_more() -> None:
