@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Record
 
 
+LEAST_OF_DOT = 16
+"""The least size of a block that Triton multiplies on every GPU."""
+
+
 def _command(command: str, case: Case, **options: object) -> str:
     problem = case.problem
     options = {
@@ -253,10 +257,12 @@ def further_blocks(case: Case, name: str) -> list[int]:
     blocks, grid = blocks_of(case.record), case.record.launch.grid or ()
     own = blocks[name]
     most = max((grid[place] for place in _changing(case, name)), default=0)
-    tried = 4 if sum(one > 1 for one in blocks.values()) <= 1 else 2
     if _is_faster_halved(case, name):
-        sizes = [own // times for times in (1, 2, 4, 8) if times <= own]
-        return sizes if own // sizes[-1] > tried else []
+        counts = case.record.counts
+        least = LEAST_OF_DOT if counts is not None and counts.dot_flops else 1
+        sizes = [own // times for times in (1, 2, 4, 8) if own // times >= least]
+        return sizes if own > 2 * sizes[-1] else []  # half of it was tried
+    tried = 4 if sum(one > 1 for one in blocks.values()) <= 1 else 2
     scales = [
         times
         for times in (1, 2, 4, 8)

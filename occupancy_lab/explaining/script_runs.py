@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +27,13 @@ from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.options import KNOBS
-from occupancy_lab.signature import are_chosen, check_knob, read_assumed, read_settings
+from occupancy_lab.signature import (
+    MOST_LAUNCHES,
+    are_chosen,
+    check_knob,
+    read_assumed,
+    read_settings,
+)
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 
@@ -109,6 +116,8 @@ def explain_launches(  # noqa: PLR0913 - a Script, and the fields of a Launch
     of the first if all fail.
     """
     function = stand_in(next(iter(launches.values())).bound)
+    if len(launches) * math.prod(map(len, replaced.values())) > MOST_LAUNCHES:
+        refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
     found = [
         _replaced(script, index, one, function, dict(zip(replaced, values, strict=True)))
         for index, one in launches.items()
@@ -131,7 +140,7 @@ def _replaced(
     if values.keys() & {*one.bound.constexprs}:
         launch = relaunch({})
     elif values:
-        launch = dataclasses.replace(launch, keywords={**launch.keywords, **values})
+        launch = dataclasses.replace(launch, keywords={**launch.keywords, **values}, chosen_by="")
     return Variant(function, launch, one.tuned, relaunch)
 
 
@@ -301,12 +310,15 @@ def _check_setting(
         return
     constexprs = dict.fromkeys(known for one in launches for known in one.bound.constexprs)
     if option == "--constexpr" and name not in constexprs:
-        there = f"there are {few_of([*constexprs])}" if constexprs else "there are none"
-        refuse(f"{option} {shortened(name)} is of no kernel that {script} launches; {there}")
+        there = few_of([*constexprs]) if constexprs else "none"
+        refuse(
+            f"no kernel that {script} launches has the constexpr {shortened(name)}; what they have"
+            f" is {there}"
+        )
     if option == "--option" and name in constexprs:
         refuse(f"{shortened(name)} is a constexpr of a kernel of {script}; give it by --constexpr")
     if not any(_takes(one.bound, gpu, name) for one in launches for gpu in gpus):
-        refuse(f"{option} {shortened(name)} is no option of Triton's compiler")
+        refuse(f"{option} {shortened(name)} is no option of Triton's compiler for these GPUs")
 
 
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line

@@ -223,7 +223,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
 def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     """Say which other blocks and grids were tried, or why none was, and how to try more."""
     shown = {*map(id, worth_showing(case))}
-    hidden = [one for one in case.neighbours if id(one) not in shown]
+    hidden = [one for one in case.neighbours if one.record and id(one) not in shown]
     shapes, splits = sum(map(_is_of_blocks, hidden)), sum(map(_is_of_splits, hidden))
     pairs = sum(map(_is_pair, hidden))
     grids_alone = len(hidden) - shapes - splits - pairs
@@ -277,20 +277,21 @@ def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
 
 
 def _spilling(case: Case, best: Record) -> Iterator[str]:
-    """Say why changes that are predicted to be faster than the *best* one are not named first."""
+    """Say why a change that is predicted to be faster than the *best* one is not named first."""
     spills, least = case.record.resources.local_bytes or 0, predicted_us(best)
     faster = [
-        one.words
+        (predicted_us(one.record), one)
         for one in case.neighbours
         if one.record is not None
         and (one.record.resources.local_bytes or 0) > spills
         and predicted_us(one.record) < least
     ]
     if faster:
-        use, none = ("uses", "it is not") if len(faster) == 1 else ("use", "they are not")
+        us, fastest = min(faster, key=itemgetter(0))
         yield (
-            f"{literal(listed(faster))} {use} more local memory than now: times of launches that"
-            f" spill are predicted worst, so {none} named first."
+            f"{literal(fastest.words)} is predicted to be faster still, {microseconds(us)}, but"
+            " uses more local memory than now; predictions are least accurate for launches that"
+            " spill, so it is not named first."
         )
 
 

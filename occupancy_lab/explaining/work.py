@@ -316,12 +316,12 @@ def _exchanged(record: Record) -> Iterator[str]:
     if executed is None or executed.program is None or time is None or time.bound != LSU:
         return
     busy = executed.program.pipes.get(LSU, 0.0) * executed.programs
-    shuffles = executed.kinds.get("shuffles", NOTHING).middle / busy
+    shuffles = min(executed.kinds.get("shuffles", NOTHING).middle / busy, 1.0)
     if shuffles > MOSTLY:
         yield (
-            f"{percent(shuffles)} of the cycles of shared memory and the L1 cache are shuffles, by"
-            " which the threads of a warp exchange values in reductions, scans and sorts: there are"
-            " fewer where a thread holds more elements along that axis."
+            f"{percent(shuffles)} of the cycles of shared memory and the L1 cache go to shuffles,"
+            " by which the threads of a warp exchange values in reductions, scans and sorts: there"
+            " are fewer where a thread holds more elements along that axis."
         )
     passes = [
         (one.wavefronts.middle - one.executions.middle * max(one.thread_bytes / 4, 1.0), one)
@@ -329,16 +329,16 @@ def _exchanged(record: Record) -> Iterator[str]:
         if one.operation in {"load", "store"} and one.is_known
     ]
     lost, worst = max(passes, key=itemgetter(0), default=(0.0, None))
-    conflicts = sum(more for more, _ in passes) / busy
+    conflicts = sum(max(more, 0.0) for more, _ in passes) / busy
     if worst is not None and conflicts > MOSTLY:
         each, least = (
             number / worst.executions.middle
             for number in (worst.wavefronts.middle, worst.wavefronts.middle - lost)
         )
         yield (
-            f"{percent(conflicts)} of the cycles of shared memory and the L1 cache are bank"
-            f" conflicts: the {worst.operation} at {line_words(worst.place)} takes {each:.0f}"
-            f" passes for a warp instead of {least:.0f}."
+            f"{percent(conflicts)} of the cycles of shared memory and the L1 cache go to bank"
+            f" conflicts: for a warp, the {worst.operation} at {line_words(worst.place)} passes"
+            f" through the banks {each:.0f} times instead of {least:.0f}."
         )
 
 

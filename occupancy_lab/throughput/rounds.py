@@ -211,10 +211,11 @@ class Rounds:
         """Return the cycles for which a program that is alone only waits for the bytes of others.
 
         Device memory moves for *moving* cycles, and the L2 cache takes stores for *stored* cycles.
-        Programs that begin together load at the same time, so that each waits for the loads of all.
-        Those with a barrier between loads and stores stay in step: they wait in later rounds too,
-        and in the first STEPS of a launch, or passes of a program, for the stores of all. Programs
-        wait less the more share a multiprocessor, since some of these compute in the meantime.
+        Programs of a single round begin together and load at the same time, so that each waits for
+        the loads of all. Those with a barrier between loads and stores stay in step in several
+        rounds, or passes of a program: in the first STEPS they wait for the stores of all too, and
+        in later rounds for a part of the loads. Programs wait less the more share a multiprocessor,
+        since some of these compute in the meantime.
         """
         demand = self.demand
         loads, stores = 1.0, min(STEPS / self.phases, 1.0) if self.phases > 1.0 else 0.0
@@ -265,20 +266,20 @@ class Rounds:
         rounds = demand.program.rounds
         if rounds is not None:
             active = min(demand.programs, self.size)
-            return rounds * self.round_us(self.at_once, active, demand.programs / active / rounds)
+            return self._rounds(rounds, self.at_once, active, demand.programs / active / rounds)
         full, left = divmod(demand.programs, demand.fit * self.size)
-        found = self._full_rounds(full, demand.fit, self.size)
+        found = self._rounds(full, demand.fit, self.size, demand.fit)
         if left:
             active = min(left, self.size)
             found += self.round_us(math.ceil(left / self.size), active, left / active, full)
         return found
 
-    def _full_rounds(self, number: float, at_once: int, active: int) -> float:
-        """Return the time of so many rounds of *at_once* programs on each multiprocessor."""
+    def _rounds(self, number: float, at_once: int, active: int, each: float) -> float:
+        """Return the time of so many rounds, each as in `round_us`."""
         first = min(number, STEPS)
-        found = first * self.round_us(at_once, active, at_once)
+        found = first * self.round_us(at_once, active, each)
         if number > first:
-            found += (number - first) * self.round_us(at_once, active, at_once, STEPS)
+            found += (number - first) * self.round_us(at_once, active, each, STEPS)
         return found
 
     @functools.cached_property
@@ -299,7 +300,7 @@ class Rounds:
             "latency": turns * (self.alone - busiest - refetched) / self.mhz,
             **{name: each * cycles / self.mhz for name, cycles in own.items()},
             **{name: one / self.mhz for name, one in outside.items()},
-            "tail": self.rounds_us - self._full_rounds(even, self.at_once, active),
+            "tail": self.rounds_us - self._rounds(even, self.at_once, active, self.at_once),
         }
         programs = {**dict.fromkeys(own, each), "latency": turns}
         return tuple(

@@ -518,7 +518,8 @@ class Program:
     """None where no bytes are loaded by all programs, or where the programs empty the L1 cache."""
     phases: float = 0.0
     """How often the program loads, then passes a barrier, and only then stores; 0 where it stores
-    most without a barrier behind the loads."""
+    most without a barrier behind the loads, or loads most more often. Stores by TMA do not count.
+    """
 
     @property
     def has_local(self) -> bool:

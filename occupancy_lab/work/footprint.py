@@ -38,7 +38,7 @@ from occupancy_lab.work.reuse import (
     reuses,
     steps_of,
 )
-from occupancy_lab.work.tiles import GRID_AXES, MOST_CELLS
+from occupancy_lab.work.tiles import GRID_AXES, MOST_CELLS, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -393,14 +393,17 @@ def piece_bytes(touches: Sequence[Touch]) -> list[float | None]:
     which the L2 cache merges; so are those of loads, or of stores, that one program makes of the
     same tensor in the same loop. Where addresses are not known, the pieces are those of one
     program, whose unknown parts are assumed to lie apart. None where those in the middle of the
-    grid touch nothing.
+    grid touch nothing, or too much to be listed.
     """
     found: list[float | None] = [None] * len(touches)
     groups: dict[Any, dict[int, Bytes]] = {}
     for place, touch in enumerate(touches):
         reach = touch.reach
         key = (touch.tensor, touch.reads, touch.writes, reach.loops, reach.sizes)
-        runs = _granules(touch)
+        try:
+            runs = _granules(touch)
+        except TooLargeError:
+            continue
         if len(runs.starts):
             groups.setdefault(place if touch.offset.hidden else key, {})[place] = runs
     for group in groups.values():
@@ -418,9 +421,10 @@ def _granules(touch: Touch) -> Bytes:
     """Return the granules that an access touches in a few programs in the middle of the grid."""
     is_known = not touch.offset.hidden
     number = TOGETHER if is_known else 1
+    programs = number
     if is_known and touch.writes:
-        number = max(number, 2 * LINE // (math.prod(touch.shape) * touch.item_bytes))
-    some = restricted(touch, _middle(touch.reach.sizes, number))
+        programs = max(number, 2 * LINE // (math.prod(touch.shape) * touch.item_bytes))
+    some = restricted(touch, _middle(touch.reach.sizes, programs, number))
     cells = combined(grouped(some, None), None)
     if not len(cells.weights):
         return Bytes(cells.weights, cells.weights)
@@ -437,12 +441,12 @@ def _granules(touch: Touch) -> Bytes:
     return merged(starts // GRANULE * GRANULE, -(-ends // GRANULE) * GRANULE)
 
 
-def _middle(sizes: Sequence[int], number: int) -> tuple[slice, ...]:
-    """Return *number* programs in the middle of the grid, and first iterations, as a box."""
+def _middle(sizes: Sequence[int], programs: int, iterations: int) -> tuple[slice, ...]:
+    """Return *programs* in the middle of the grid, and their first *iterations*, as a box."""
     longest = next((axis for axis in range(GRID_AXES) if sizes[axis] > 1), 0)
     box = []
     for axis, size in enumerate(sizes):
-        width = number if axis == longest or axis >= GRID_AXES else 1
+        width = iterations if axis >= GRID_AXES else programs if axis == longest else 1
         first = 0 if axis >= GRID_AXES else max((size - width) // 2, 0)
         box.append(slice(first, min(first + width, size)))
     return tuple(box)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SAMPLES = (1024, 256, 32, 8)
 """Programs that are walked; fewer are tried where their loops are long."""
 DENSE = 0.98
-"""The share of the range that a launch touches from which on its sectors and lines count as whole.
+"""The share of a tensor that a launch touches from which on its sectors and lines count as whole.
 The programs of a sample lie apart, so that two that fill one sector are never both in it."""
 GOLDEN = 0.6180339887498949
 """Golden-ratio steps are even at every length, and favour no edge of the grid."""
@@ -95,11 +95,11 @@ class _Sample:
         return [one for one in own if (one.writes if writes else one.reads)]
 
     def is_dense(self, tensor: Footprint, *, writes: bool) -> bool:
-        """Tell whether the launch writes, or reads, each byte of a range once."""
+        """Tell whether the launch writes, or reads, each byte of a tensor once."""
         touched = tensor.written if writes else tensor.read
-        first, last = tensor.bounds or (0, 0)
-        once = _once(touched, self.accesses(tensor, writes=writes))
-        return once and 0 < DENSE * (last - first) <= self.more(touched).low
+        if not tensor.size or not _once(touched, self.accesses(tensor, writes=writes)):
+            return False
+        return DENSE <= self.more(touched).low / tensor.size <= 1 / DENSE
 
     def access(self, one: Access, filled: Collection[str | None]) -> Access:
         """Return an access of the launch, which fills the tensors *filled* without gaps."""

@@ -551,6 +551,18 @@ def test_what_spills_more_is_not_called_faster() -> None:
     assert "num_warps 8 is predicted to be faster" not in page
 
 
+def test_changes_that_do_not_compile_are_not_counted_as_tried() -> None:
+    """Of a launch whose only other change fails to compile, the page names no hidden change."""
+
+    def outcome(keywords: Mapping[str, Any], _target: Target) -> Resources | str:
+        if "maxnreg" in keywords or keywords.get("num_warps", 4) != 4:
+            return "it does not compile"
+        return Resources(168, 4, 0, local_bytes=0, instructions=4000, binary=1)
+
+    run = dry(launched_kernels.transpose, "h200", outcome, X, X, 64, 64, BLOCK=64, **MOVED)
+    assert "compiled too" not in run.to_markdown()
+
+
 def test_a_faster_change_that_spills_is_explained_beside_the_best() -> None:
     """The page names the best change that spills no more, and says why a faster one is not it."""
 
@@ -563,7 +575,8 @@ def test_a_faster_change_that_spills_is_explained_beside_the_best() -> None:
     run = dry(launched_kernels.transpose, "h200", outcome, X, X, 64, 64, BLOCK=64, **MOVED)
     page = " ".join(run.to_markdown().split())
     assert "num_warps 8 instead of 4: " in page
-    assert "num_warps 2 uses more local memory than now: times of launches that spill" in page
+    assert "num_warps 2 is predicted to be faster still, " in page
+    assert " but uses more local memory than now" in page
 
 
 def test_a_block_by_position_is_changed_there() -> None:

@@ -255,11 +255,11 @@ def test_an_argument_that_is_passed_cannot_be_assumed() -> None:
 @pytest.mark.parametrize(
     ("shuffles", "passes", "said"),
     [
-        (600, 1, "60% of the cycles of shared memory and the L1 cache are shuffles"),
+        (600, 1, "60% of the cycles of shared memory and the L1 cache go to shuffles"),
         (
             0,
             16,
-            "75% of the cycles of shared memory and the L1 cache are bank conflicts: the store",
+            "75% of the cycles of shared memory and the L1 cache go to bank conflicts: for a warp",
         ),
         (100, 1, ""),
     ],
@@ -293,7 +293,7 @@ def test_what_keeps_shared_memory_busy_is_named(shuffles: int, passes: int, said
     assert any("cycles of shared memory" in sentence for sentence in found) is bool(said)
     if passes > 1:
         (sentence,) = (one for one in found if "bank conflicts" in one)
-        assert sentence.endswith("kernel.py:12 takes 16 passes for a warp instead of 1.")
+        assert sentence.endswith("kernel.py:12 passes through the banks 16 times instead of 1.")
     issue = dataclasses.replace(time, parts=(Part("issue", 8.0),))
     other = dataclasses.replace(record, executed=run, prediction=issue)
     assert not any("cycles of shared memory" in sentence for sentence in work_sentences(other))

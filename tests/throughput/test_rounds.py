@@ -17,14 +17,18 @@ ROW = 1 << 17
 
 
 def us_of(
-    rounds: float, phases: float = 1.0, fit: int = 1, pipes: dict[str, float] | None = None
+    rounds: float,
+    phases: float = 1.0,
+    fit: int = 1,
+    pipes: dict[str, float] | None = None,
+    busiest: float | None = None,
 ) -> float:
     """Return how long a launch of so many rounds takes."""
     programs = round(rounds * fit * SIZE)
     program = Program(
         pipes={"issue": 2000.0, **(pipes or {})},
         alone=tuple(4000.0 + latency for latency in LATENCIES),
-        rounds=None,
+        rounds=busiest,
         code_cycles=0.0,
         transferred=(0.5, 0.9),
         phases=phases,
@@ -77,3 +81,9 @@ def test_products_are_not_in_step() -> None:
     """Products load ahead: the barrier before they store does not keep them in step."""
     pipes = {"tensor": 100.0}
     assert us_of(3, pipes=pipes) == us_of(3, phases=0.0, pipes=pipes)
+
+
+def test_unequal_programs_are_in_step_in_the_first_rounds_alone() -> None:
+    """Programs of which some do more are as long in step as equal ones."""
+    assert us_of(40, busiest=40.0) == pytest.approx(us_of(40), rel=0.001)
+    assert us_of(40, busiest=44.0) > us_of(40)

@@ -1,6 +1,7 @@
 """Short pieces of device memory: their lengths, and what they cost."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 from hand_made import access, footprint
@@ -87,3 +88,29 @@ def test_places_stay_longer_in_a_larger_cache(
     assert 0 <= small <= large <= asked / size
     if size + others <= room:
         assert small == asked / size
+
+
+LOOPS = """
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def numbers(x, BLOCK: tl.constexpr):
+    for i in range(64):
+        for j in range(64):
+            tl.store(x + (tl.program_id(0) * 64 + i) * 64 + j, i)
+"""
+
+
+def test_stores_in_loops_are_merged_for_few_iterations(tmp_path: Path) -> None:
+    """Narrow stores of many iterations are counted for all programs, with pieces of a few."""
+    path = tmp_path / "numbers.py"
+    path.write_text(LOOPS, encoding="utf-8")
+    found = explain(
+        kernel=f"{path}:numbers", signature="*i32", constexprs="BLOCK=1", grid=512, gpu="h100"
+    )
+    (record,) = found.records
+    assert record.counts.walked == 512
+    (store,) = record.counts.accesses
+    assert store.piece_bytes == 64

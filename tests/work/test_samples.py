@@ -8,8 +8,8 @@ from occupancy_lab.work.samples import sampled
 PROGRAMS = 1_000_000
 
 
-def stored(last: int, item_bytes: int = 4) -> Counts:
-    """Return the counts of a launch whose programs store an item each, up to the byte *last*."""
+def stored(size: int, item_bytes: int = 4) -> Counts:
+    """Return the counts of a launch whose programs store an item each in a tensor of *size*."""
 
     def walk(programs: object) -> Counts:
         walked = len(programs[0])  # type: ignore[index] # along the first axis of the grid
@@ -32,7 +32,7 @@ def stored(last: int, item_bytes: int = 4) -> Counts:
         footprint = Footprint(
             "y",
             *(Amount.of(0), each * item_bytes, Amount.of(0), each * 32),
-            bounds=(0, last),
+            size=size,
             written_lines=128 * walked,
         )
         return Counts(PROGRAMS, walked, accesses=(access,), footprints=(footprint,))
