@@ -101,7 +101,7 @@ def test_values_choose_configurations_and_replace_what_other_launches_pass(tmp_p
     path = tmp_path / "bench.py"
     grid = '[lambda named: (triton.cdiv(1000, named["BLOCK"]),)]'
     path.write_text(SCRIPT.replace("[(4,)]", grid), encoding="utf-8")
-    found = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64,512")
+    found = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64,512", compared=False)
     sizes = [
         [(one.arguments["BLOCK"], one.launch.grid) for one in run.records] for run in found.runs
     ]
@@ -152,10 +152,10 @@ def test_a_replaced_value_leaves_those_of_tensors(tmp_path: Path) -> None:
     path = tmp_path / "bench.py"
     path.write_text(TABLE, encoding="utf-8")
     ((small,), (large,)) = (
-        explain_script(f"{path}:main", gpu="h100", constexprs=f"BLOCK={size}").runs
+        explain_script(f"{path}:main", gpu="h100", constexprs=f"BLOCK={size}", compared=False).runs
         for size in (128, 512)
     )
-    loads = [one.cases[0].record.counts.accesses[-2].bytes for one in (small, large)]
+    loads = [one.records[0].counts.accesses[-2].bytes for one in (small, large)]
     assert [one.typical for one in loads] == [64 * 40 * 4 * size for size in (128, 512)]
 
 
@@ -163,7 +163,7 @@ def test_an_option_of_one_vendor_is_passed_to_that_vendor_only(tmp_path: Path) -
     """`maxnreg` caps registers on an H100 and is left out for an MI300X."""
     path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
-    found = explain_script(f"{path}:main", gpu="h100,mi300x", options="maxnreg=24")
+    found = explain_script(f"{path}:main", gpu="h100,mi300x", options="maxnreg=24", compared=False)
     options = {line.gpu.key: line.record.options for line in found.lines if line.record is not None}
     assert options["h100"]["maxnreg"] == 24
     assert "maxnreg" not in options["mi300x"]
