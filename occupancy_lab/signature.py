@@ -137,8 +137,7 @@ def read_launches(  # noqa: PLR0913 - a command line's options
     for name in KNOBS:
         check_knob(name, {**settings, **chosen}.get(name, ()))
     kernel.check_complete(texts, settings)
-    if math.prod(map(len, settings.values())) > MOST_LAUNCHES:
-        refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
+    check_number(math.prod(map(len, settings.values())))
     first = tuple(itertools.takewhile(arguments.__contains__, kernel.by_name))
     others = {name: value for name, value in arguments.items() if name not in first}
     typical = {name: texts[name] for name, value in arguments.items() if is_typical(value)}
@@ -188,6 +187,12 @@ def _entries(kernel: Parameters, text: str, settings: Mapping[str, Any]) -> dict
             )
         found[name] = value
     return found
+
+
+def check_number(launches: int) -> None:
+    """Raise InputError if the values given come to more than MOST_LAUNCHES *launches*."""
+    if launches > MOST_LAUNCHES:
+        refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
 
 
 def read_settings(

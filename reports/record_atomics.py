@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,12 +19,13 @@ import triton.language as tl
 from record_tunes import rows_of, write_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from occupancy_lab.launch import Launch
     from occupancy_lab.record import Failed, Record
 
 DATA = Path(__file__).parent / "data"
+PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "predicted_us", "us")
 BLOCK, ROOM = 1024, 1 << 26
 """Elements of a program, and of each tensor."""
@@ -90,6 +92,26 @@ def records_of(launches: Iterable[tuple[str, Launch]], key: str) -> list[Record 
     return with_counts(compile_runs(asked, compiler), asked, compiler)
 
 
+def predict_again(
+    path: Path,
+    columns: Sequence[str],
+    predict: Callable[[list[dict[str, Any]]], list[Record | Failed]],
+    cells: Callable[[Record | Failed], dict[str, Any]],
+) -> None:
+    """Renew the *cells* of each row of a file, without launching anything."""
+    known = rows_of(path)
+    predicted = zip(known, predict(known), strict=True)
+    write_rows(path, columns, [row | cells(record) for row, record in predicted])
+
+
+def predicted_times(record: Record | Failed) -> dict[str, Any]:
+    """Return the columns PREDICTED of a record; none without a predicted time."""
+    from occupancy_lab.prediction import time_columns
+
+    time = getattr(record, "prediction", None)
+    return {} if time is None else {name: time_columns(time)[name] for name in PREDICTED}
+
+
 def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
     """Return the records of the launches of *rows* on a GPU, without launching them."""
     from occupancy_lab.arguments import Pointer
@@ -105,9 +127,14 @@ def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed
     return records_of(launches, key)
 
 
+def file_of(key: str) -> Path:
+    """Return the file of a GPU."""
+    return DATA / f"atomics-{key}.csv"
+
+
 def read(key: str) -> list[dict[str, Any]]:
     """Return the rows of a GPU's file."""
-    return rows_of(DATA / f"atomics-{key}.csv")
+    return rows_of(file_of(key))
 
 
 def main() -> None:
@@ -119,11 +146,13 @@ def main() -> None:
     if asked.output:
         write_rows(asked.output, COLUMNS, [row | {"us": measure(row)} for row in launches()])
     if asked.predict:
-        known = read(asked.predict)
-        for row, record in zip(known, predict(known, asked.predict), strict=True):
-            time = getattr(record, "prediction", None)
-            row["predicted_us"] = None if time is None else time.us
-        write_rows(DATA / f"atomics-{asked.predict}.csv", COLUMNS, known)
+        again = partial(predict, key=asked.predict)
+        predict_again(
+            file_of(asked.predict),
+            COLUMNS,
+            again,
+            lambda record: {"predicted_us": predicted_times(record).get("predicted_us")},
+        )
 
 
 if __name__ == "__main__":

@@ -13,12 +13,13 @@ import argparse
 import random
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import records_of
+from record_atomics import PREDICTED, predict_again, predicted_times, records_of
 from record_tunes import rows_of, write_rows
 from work_ncu import read_counts
 
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 DATA = Path(__file__).parent / "data"
-PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 MOVED = ("dram_read_bytes", "dram_written_bytes")
 COLUMNS = (
     *("kernel", "dtype", "x", "index", "y", "arguments", "programs", *PREDICTED, "us"),
@@ -193,12 +193,12 @@ def predict(rows: Sequence[Row], key: str) -> list[Record | Failed]:
 
 def predicted_columns(record: Record | Failed) -> dict[str, Any]:
     """Return the columns of a record that begin with predicted."""
-    time, memory = getattr(record, "prediction", None), getattr(record, "memory", None)
-    if time is None or memory is None:
+    times, memory = predicted_times(record), getattr(record, "memory", None)
+    if not times or memory is None:
         return {}
     written = memory.written_within_bytes or memory.dram_written_bytes
     return {
-        **dict(zip(PREDICTED, (time.us, time.low_us, time.high_us), strict=True)),
+        **times,
         **{
             f"predicted_{name}": round(one.most)
             for name, one in zip(MOVED, (memory.dram_read_bytes, written), strict=True)
@@ -206,9 +206,14 @@ def predicted_columns(record: Record | Failed) -> dict[str, Any]:
     }
 
 
+def file_of(key: str) -> Path:
+    """Return the file of a GPU."""
+    return DATA / f"pieces-{key}.csv"
+
+
 def read(key: str) -> list[dict[str, Any]]:
     """Return the rows of a GPU's file."""
-    return rows_of(DATA / f"pieces-{key}.csv")
+    return rows_of(file_of(key))
 
 
 def main() -> None:
@@ -224,10 +229,8 @@ def main() -> None:
     if asked.output:
         write_rows(asked.output, COLUMNS, measure([*launches()]))
     if asked.predict:
-        known = read(asked.predict)
-        records = predict(known, asked.predict)
-        rows = [row | predicted_columns(one) for row, one in zip(known, records, strict=True)]
-        write_rows(DATA / f"pieces-{asked.predict}.csv", COLUMNS, rows)
+        again = partial(predict, key=asked.predict)
+        predict_again(file_of(asked.predict), COLUMNS, again, predicted_columns)
 
 
 if __name__ == "__main__":

@@ -12,12 +12,13 @@ from __future__ import annotations
 import argparse
 import random
 import statistics
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import records_of
+from record_atomics import PREDICTED, predict_again, predicted_times, records_of
 from record_tunes import rows_of, write_rows
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     Row = Mapping[str, Any]
 
 DATA = Path(__file__).parent / "data"
-PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 COLUMNS = ("kernel", "dtype", "rows", "cols", "num_warps", *PREDICTED, "us")
 SIZES = {"float16": 2, "float32": 4}
 RUNS = 20
@@ -133,17 +133,14 @@ def predict(rows: Sequence[Row], key: str) -> list[Record | Failed]:
     return records_of(made, key)
 
 
-def predicted_columns(record: Record | Failed) -> dict[str, Any]:
-    """Return the columns of a record that begin with predicted."""
-    time = getattr(record, "prediction", None)
-    if time is None:
-        return {}
-    return dict(zip(PREDICTED, (time.us, time.low_us, time.high_us), strict=True))
+def file_of(key: str) -> Path:
+    """Return the file of a GPU."""
+    return DATA / f"wide-rows-{key}.csv"
 
 
 def read(key: str) -> list[dict[str, Any]]:
     """Return the rows of a GPU's file."""
-    return rows_of(DATA / f"wide-rows-{key}.csv")
+    return rows_of(file_of(key))
 
 
 def main() -> None:
@@ -155,10 +152,8 @@ def main() -> None:
     if asked.output:
         write_rows(asked.output, COLUMNS, measure([*launches()]))
     if asked.predict:
-        known = read(asked.predict)
-        records = predict(known, asked.predict)
-        rows = [row | predicted_columns(one) for row, one in zip(known, records, strict=True)]
-        write_rows(DATA / f"wide-rows-{asked.predict}.csv", COLUMNS, rows)
+        again = partial(predict, key=asked.predict)
+        predict_again(file_of(asked.predict), COLUMNS, again, predicted_times)
 
 
 if __name__ == "__main__":

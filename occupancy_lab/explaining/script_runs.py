@@ -28,9 +28,9 @@ from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.kernel import Variant
 from occupancy_lab.options import KNOBS
 from occupancy_lab.signature import (
-    MOST_LAUNCHES,
     are_chosen,
     check_knob,
+    check_number,
     read_assumed,
     read_settings,
 )
@@ -116,8 +116,7 @@ def explain_launches(  # noqa: PLR0913 - a Script, and the fields of a Launch
     of the first if all fail.
     """
     function = stand_in(next(iter(launches.values())).bound)
-    if len(launches) * math.prod(map(len, replaced.values())) > MOST_LAUNCHES:
-        refuse(f"the values given come to more than {MOST_LAUNCHES} launches; give fewer at a time")
+    check_number(len(launches) * math.prod(map(len, replaced.values())))
     found = [
         _replaced(script, index, one, function, dict(zip(replaced, values, strict=True)))
         for index, one in launches.items()

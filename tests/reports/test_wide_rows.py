@@ -1,7 +1,8 @@
 """Launches of a program per wide row: the errors of their predicted times."""
 
 import pytest
-from record_wide_rows import launches, predict, predicted_columns, read
+from record_atomics import predicted_times
+from record_wide_rows import launches, predict, read
 
 
 def test_wide_rows_are_predicted_within_a_tenth() -> None:
@@ -19,5 +20,5 @@ def test_the_rows_are_what_the_lab_predicts() -> None:
     """Every tenth row is predicted again; another Triton compiles nearly the same."""
     rows = read("h200")[::10]
     for row, record in zip(rows, predict(rows, "h200"), strict=True):
-        found = predicted_columns(record)["predicted_us"]
+        found = predicted_times(record)["predicted_us"]
         assert found == pytest.approx(row["predicted_us"], rel=0.05)
