@@ -1,13 +1,20 @@
-"""Values assumed for numbers that are not known before a launch: for one, or a whole tensor."""
+"""What is assumed where a launch leaves it open: a number, a whole tensor, the trips of a loop."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 ELEMENTS = 1 << 31
 """The assumed number of elements of a tensor, more than any launch line has."""
+MOST_TRIPS = 1_000_000
+"""The most trips of a loop that can be assumed."""
+TRIPS = re.compile(r"trips@([1-9]\d{0,8})")
+"""The name of the trips of the loops at a line of the kernel's source: `trips@12`."""
 _PROGRESSION = re.compile(r"(?:(-?\d{1,18})\s*\*\s*)?i(?:\s*([+-])\s*(\d{1,18}))?")
 _RANDOM = re.compile(r"(-?\d{1,18})\s*\.\.\s*(-?\d{1,18})")
 
@@ -26,6 +33,16 @@ class RandomNumbers:
 
 Assumption = int | range | RandomNumbers
 """A number, which each element of a tensor has; or the numbers of the elements in order."""
+
+
+def trips_at(line: int) -> str:
+    """Return the name of the trips of the loops at a line, as TRIPS reads it."""
+    return f"trips@{line}"
+
+
+def lines_of_trips(names: Iterable[str]) -> list[int]:
+    """Return the lines of the loops whose trips are among the *names* of assumptions."""
+    return [int(found[1]) for one in names if (found := TRIPS.fullmatch(one))]
 
 
 def read_elements(text: str) -> Assumption | None:

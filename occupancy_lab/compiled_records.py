@@ -8,9 +8,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
+from occupancy_lab.assumed import lines_of_trips, trips_at
 from occupancy_lab.compiling.compile import failure_of
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.errors import DoesNotFitError
+from occupancy_lab.errors import DoesNotFitError, few_of, refuse
 from occupancy_lab.inputs import check_launch
 from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together, plan_launch
 from occupancy_lab.record import Failed, Record
@@ -20,7 +21,7 @@ from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.assumed import Assumption
@@ -178,6 +179,35 @@ def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
         ]
     )
     return [next(timed) if isinstance(run, Record) else run for run in runs]
+
+
+def check_trips(assume: Collection[str], runs: Iterable[Record | Failed]) -> None:
+    """Raise InputError if *assume* has trips that no loop at their line in *runs* can have.
+
+    Runs that are not counted do not tell which loops they have.
+    """
+    lines = lines_of_trips(assume)
+    counts = [run.counts for run in runs if isinstance(run, Record)]
+    if not lines or not all(one is not None and one.walked for one in counts):
+        return
+    loops = [loop for one in counts if one is not None for loop in one.loops]
+    allowed = [(loop.place.line, loop.allowed) for loop in loops if loop.allowed is not None]
+    for line in lines:
+        there = [one for at, one in allowed if at == line]
+        if counts and not there:
+            others = few_of([str(at) for at in sorted({at for at, _ in allowed})])
+            refuse(
+                f"--assume {trips_at(line)} is of a line without a loop whose trips depend on data;"
+                f" lines with such a loop: {others}"
+            )
+    for loop in loops:
+        limits, trips = loop.allowed, loop.assumed
+        if limits is not None and trips is not None and not limits.holds(trips):
+            most = "or more" if limits.high is None else f"to {limits.high}"
+            refuse(
+                f"--assume {trips_at(loop.place.line)}={trips} is of a loop that makes"
+                f" {limits.low} {most} trips"
+            )
 
 
 def compile_record(asked: Asked, compiler: Compiler) -> Record:

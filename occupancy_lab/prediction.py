@@ -136,6 +136,14 @@ class Prediction:
     """The unit of the GPU that works longest, with its time at its peak rate: over the time it is
     what Nsight Compute calls the Speed Of Light."""
 
+    def down_to(self, least: Prediction) -> Prediction:
+        """Return the prediction of the most that a launch may do, with *least* as its lower end."""
+        return dataclasses.replace(
+            self,
+            low_us=min(self.low_us, least.low_us),
+            basis=f"{self.basis}, with the most trips of its loops",
+        )
+
     @property
     def as_chosen(self) -> Prediction:
         """The prediction with the range of the fastest of several launches."""

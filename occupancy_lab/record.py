@@ -125,6 +125,8 @@ class Record(_Named):
     """The counts of what the machine code executes; None if they are not known."""
     why_not_executed: str | None = None
     """Why these are not known for a launch with counted work."""
+    at_limits: tuple[Record, ...] = ()
+    """The launch with the fewest and with the most trips of its loops, as `Counted` has them."""
     measurement: Measurement | None = None
     """The measured time on this machine's GPU; None if it was not launched."""
 
@@ -330,6 +332,7 @@ class Record(_Named):
             why_not_counted=found.why_not,
             executed=found.executed,
             why_not_executed=found.why_not_executed,
+            at_limits=tuple(map(self._counted, found.at_limits)),
         )
 
     def with_time(self) -> Record:
@@ -344,11 +347,15 @@ class Record(_Named):
         """Return the predicted time if *programs* fit a multiprocessor.
 
         Without *spills* it is the time without local memory, for kernels that need it only for
-        unusual numbers. Return None if the launch is not counted, or if its counts leave the time
-        open.
+        unusual numbers. If trips of loops depend on data, it is the time of the most that the
+        source allows, and its range begins with that of the fewest. Return None if the launch is
+        not counted, or if its counts leave the time open.
         """
         if self.counts is None:
             return None
+        if self.at_limits:
+            least, most = (one.time_with(programs, spills=spills) for one in self.at_limits)
+            return None if least is None or most is None else most.down_to(least)
         resources, memory = self.resources, self.memory
         program = None if self.executed is None else self.executed.program
         if not spills or (program is not None and not program.has_local):
@@ -371,7 +378,8 @@ class Record(_Named):
     def again(self) -> Record:
         """Return the record of the same launch repeated, which finds in the cache what fits."""
         launch = dataclasses.replace(self.launch, warm=True)
-        return dataclasses.replace(self, launch=launch).with_time()
+        limits = tuple(dataclasses.replace(one, launch=launch) for one in self.at_limits)
+        return dataclasses.replace(self, launch=launch, at_limits=limits).with_time()
 
     def row(self) -> dict[str, Any]:
         """Return the record as one flat row of plain values; None means not known.

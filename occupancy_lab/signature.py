@@ -17,7 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.arguments import plain
-from occupancy_lab.assumed import read_elements
+from occupancy_lab.assumed import MOST_TRIPS, TRIPS, read_elements
 from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import parse
 from occupancy_lab.launch import checked_grid, constant_text
@@ -235,13 +235,14 @@ def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assump
     """Return the assumed values of a kernel's *parameters*: NAME=VALUE, or values by name.
 
     A value is an integer, or one for each index i of a tensor, such as 36*i, or random ones,
-    such as 0..255.
+    such as 0..255. The name trips@12 is the number of trips of the loops at line 12.
 
     Raises InputError if a name is no parameter, or a value is neither.
     """
     found: dict[str, Assumption] = {}
-    for option, name, given in _pairs("--assume", assume, "cu_seqlens=1024"):
-        if name not in parameters:
+    for option, name, given in _pairs("--assume", assume, "cu_seqlens=1024 or trips@12=37", TRIPS):
+        of_trips = TRIPS.fullmatch(name) is not None
+        if name not in parameters and not of_trips:
             refuse(
                 f"{option} {shortened(name)} is no parameter of the kernel; there are"
                 f" {few_of(list(parameters))}"
@@ -255,6 +256,11 @@ def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assump
         if len(values) > 1 or name in found:
             refuse(f"{option} {shortened(name)} has several values; give one")
         (value,) = values
+        if of_trips and not (type(value) is int and 0 <= value <= MOST_TRIPS):
+            refuse(
+                f"{option} {name} is {quoted(text)}; give the trips of the loop, a whole number"
+                f" from 0 to {MOST_TRIPS}"
+            )
         if of_elements is None and (type(value) is not int or abs(value) > INT64_MAX):
             refuse(
                 f"{option} {shortened(name)} is {quoted(value)}; give a whole number, one for each"
@@ -264,14 +270,16 @@ def read_assumed(assume: Words, parameters: Collection[str]) -> dict[str, Assump
     return found
 
 
-def _pairs(option: str, given: Words, example: str) -> Iterator[tuple[str, str, Any]]:
+def _pairs(
+    option: str, given: Words, example: str, other: re.Pattern[str] = _NAME
+) -> Iterator[tuple[str, str, Any]]:
     if isinstance(given, Mapping):
         for name, value in given.items():
             yield option, name, [value] if isinstance(value, str) else value
         return
     for text in [given] if isinstance(given, str) else given:
         name, _, values = (part.strip() for part in text.partition("="))
-        if not _NAME.fullmatch(name) or "=" not in text:
+        if not (_NAME.fullmatch(name) or other.fullmatch(name)) or "=" not in text:
             refuse(f"{option} {quoted(text)} is no NAME=VALUE, such as {example}")
         if any(map(_ANOTHER.match, split(values, name)[1:] if values else ())):
             refuse(

@@ -8,6 +8,7 @@ import itertools
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.asked import Asked
+from occupancy_lab.compiled_records import check_trips
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.held import held_on_cpu, with_values
@@ -139,7 +140,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         bytes_written: Bytes that a launch has to write.
         assume: Values that are not known before the launch: "cu_seqlens=1024" for every element of
             a tensor, or for an argument without a value; "offsets=64*i" for the element of a
-            tensor at each index i.
+            tensor at each index i; "trips@12=37" for the trips of the loop at line 12.
         warm: Whether to predict the time right after the same launch, with the L2 cache holding
             what that launch left there; by default the cache is empty.
         gpu: GPUs or targets, as `explain` takes them.
@@ -174,7 +175,9 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         typed = {**described, "assume": assume}
         asked = [dataclasses.replace(one, typed=typed) for one in asked]
     assumed = read_assumed(assume, innermost(kernel).arg_names)
-    return explain_asked(asked, compiler, assumed, all_may_fail=all_may_fail)
+    found = explain_asked(asked, compiler, assumed, all_may_fail=all_may_fail)
+    check_trips(assumed, found.runs)
+    return found
 
 
 def opened(

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Pointer
+from occupancy_lab.assumed import trips_at
 from occupancy_lab.explaining.facts import time_words
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.occupancy.calculator import limiter_words
@@ -17,6 +18,7 @@ from occupancy_lab.text.words import (
     change,
     conditions_words,
     count,
+    listed,
     median_words,
     microseconds,
     place_words,
@@ -164,29 +166,44 @@ def _not_counted(record: Record) -> str:
             return NO_GRID
         return record.why_not_counted or "what it does is not counted"
     if any(loop.trips.high is None for loop in record.counts.loops):
-        return _steered(record, record.counts, "loop", "how often its loops run")
+        words = "how often its loops run"
+        return _steered(record, record.counts, "loop", words, _trips_words(record.counts))
     if is_open(record.counts, record.executed, record.memory):
         return _steered(record, record.counts, "", "how much it does")
     return ""
 
 
-def _steered(record: Record, counts: Counts, kind: str, words: str) -> str:
+def _trips_words(counts: Counts) -> str:
+    """Return the `--assume` that gives the trips of the loops that run any number of times."""
+    lines = sorted({place.line for place, allowed in counts.steered if allowed.high is None})
+    if not lines:
+        return ""
+    given = " ".join(f"--assume {trips_at(line)}=N" for line in lines)
+    at = f"the loop at line {lines[0]}"
+    if len(lines) > 1:
+        at = f"the loops at lines {listed([str(line) for line in lines])}"
+    return f"`{given}` gives the trips of {at}"
+
+
+def _steered(record: Record, counts: Counts, kind: str, words: str, first: str = "") -> str:
     """Say that *words* is not known, and which `--assume` would give the value it depends on.
 
-    Only unknown values are considered that steer a *kind*, as a loop; "" stands for any.
+    Only unknown values are considered that steer a *kind*, as a loop; "" stands for any. *first*
+    says what else gives a time.
     """
     steering = [one for one in counts.unknowns if one.assumed is None and kind in one.steers]
     tensor = next((one.tensor for one in steering if one.tensor is not None), None)
     argument = next((one.name for one in steering if one.name.isidentifier()), None)
-    found = f"{words} is not known"
-    if tensor is None:
-        how = f": `--assume {argument}=VALUE` gives the value it depends on" if argument else ""
-        return f"{found}{how}"
-    words = f"{found}: `--assume {tensor}=VALUE` gives the value of each element"
-    pointer = record.arguments.get(tensor)
-    if not isinstance(pointer, Pointer) or pointer.dtype not in OFFSETS:
-        return words
-    return f"{words}, and `--assume {tensor}=64*i` gives offsets that are 64 apart"
+    ways = [first] if first else []
+    if tensor is not None:
+        way = f"`--assume {tensor}=VALUE` gives the value of each element"
+        pointer = record.arguments.get(tensor)
+        if isinstance(pointer, Pointer) and pointer.dtype in OFFSETS:
+            way += f", and `--assume {tensor}=64*i` gives offsets that are 64 apart"
+        ways.append(way)
+    elif argument is not None:
+        ways.append(f"`--assume {argument}=VALUE` gives the value it depends on")
+    return f"{words} is not known{': ' if ways else ''}{'; '.join(ways)}"
 
 
 def _unknown(record: Record) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.compiled_records import check_trips
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import find_environment
@@ -375,4 +376,6 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
                 lines.append(ScriptLine(first, run, one))
                 if compared and isinstance(run, Explanation):
                     run.to_document()  # compiles what it compares with while the script is open
+    runs = [one.run for one in lines]
+    check_trips(assumed, [run for one in runs if isinstance(one, Explanation) for run in one.runs])
     return ScriptExplanation(name, tuple(lines), tuple(ran))

@@ -11,6 +11,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Pointer
+from occupancy_lab.assumed import trips_at
 from occupancy_lab.text.document import Section, literal, side_by_side
 from occupancy_lab.text.words import (
     amount_words,
@@ -24,7 +25,7 @@ from occupancy_lab.text.words import (
     scaled,
 )
 from occupancy_lab.values import INT32_MAX
-from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, total
+from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, TRIPS_OF, total
 from occupancy_lab.work.memory import is_granular
 from occupancy_lab.work.pieces import completed, read_cost, written_cost
 from occupancy_lab.work.pipes import LSU
@@ -367,6 +368,13 @@ def _unknown(counts: Counts) -> Iterator[str]:
     for one in first.values():
         found.setdefault((one.name, line_words(one.place), one.assumed), []).append(one)
     for one, *others in [*found.values()][:MOST_UNKNOWN]:
+        if one.name == TRIPS_OF:
+            yield (
+                f"Not known: how often the loop at {line_words(one.place)} runs;"
+                f" {literal(one.assumed or '')} {'is' if one.assumed == '1 trip' else 'are'}"
+                " assumed each time."
+            )
+            continue
         taken = "amounts are ranges from the least to the most"
         if one.assumed is not None:
             taken = f"{one.assumed} is assumed{'' if one.tensor is None else ' for each'}"
@@ -380,10 +388,22 @@ def _unknown(counts: Counts) -> Iterator[str]:
     if len(found) > MOST_UNKNOWN:
         more = count(len(found) - MOST_UNKNOWN, "further unknown")
         yield f"{more} in `--json`."
+    yield from _limited_loops(counts)
     yield from _empty_loops(counts)
     if counts.not_counted:
         names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
         yield f"Not counted: {listed(names)}."
+
+
+def _limited_loops(counts: Counts) -> Iterator[str]:
+    """Say which trips a time rests on where the source only limits them."""
+    for place, allowed in counts.steered if counts.limits else ():
+        yield (
+            f"The loop at {line_words(place)} makes {allowed.low} to {allowed.high} trips each"
+            f" time, as its data decides: the predicted time is that of {allowed.high}, and its"
+            f" range begins with that of {allowed.low}. `--assume {trips_at(place.line)}=N` gives"
+            " the time of N trips."
+        )
 
 
 def _empty_loops(counts: Counts) -> Iterator[str]:

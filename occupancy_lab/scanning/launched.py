@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import TRITON_DTYPES, Pointer
+from occupancy_lab.assumed import TRIPS
 from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.compiling.texts import Texts
@@ -101,6 +102,7 @@ def launch_of(
     tensors of any kernel. None also if a number is not divisible as the kernel was compiled for.
     """
     sizes = _inductor_sizes(recorded.function)
+    trips = {name: one for name, one in assume.items() if TRIPS.fullmatch(name)}
     assume = {
         one.name: assume[one.name]
         for one in recorded.parameters
@@ -125,7 +127,7 @@ def launch_of(
         constexprs=(),
         options={"num_warps": kernel.resources.num_warps, "num_stages": kernel.num_stages or 1},
     )
-    return KnownLaunch(kernel, bound, calculation, assume)
+    return KnownLaunch(kernel, bound, calculation, {**assume, **trips})
 
 
 def _argument(parameter: Parameter, sizes: Mapping[str, int]) -> Any:

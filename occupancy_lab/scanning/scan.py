@@ -150,6 +150,7 @@ def _records(
     Empty without *times*. Raises InputError as `scan` does for *grid* and *assume*.
     """
     # Without this import a cache that has no known launches is read in half the time.
+    from occupancy_lab.compiled_records import check_trips
     from occupancy_lab.scanning.launched import launch_of, read_grid, with_work
     from occupancy_lab.signature import read_assumed
 
@@ -165,7 +166,9 @@ def _records(
         launch = launch_of(kernel, recorded, calculation, sizes, assumed)
         if launch is not None and calculation.occupancy.programs_per_multiprocessor:
             launches[place] = launch
-    return dict(zip(launches, with_work([*launches.values()]), strict=True))
+    found = dict(zip(launches, with_work([*launches.values()]), strict=True))
+    check_trips(assumed, found.values())
+    return found
 
 
 def _worked_out(

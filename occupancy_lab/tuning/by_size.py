@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.arguments import TRITON_DTYPES, Dtype, Pointer, plain
-from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.compiled_records import check_trips, compile_runs, with_counts
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
@@ -156,6 +156,7 @@ class _Tuner:
         basis: dict[str, str] = {}
         for gpu in self.gpus:
             runs = self._predicted(candidates, gpu)
+            check_trips(self.assume, [run for _, run in runs])
             predicted = [run.prediction for _, run in runs if run.prediction is not None]
             if search and predicted:
                 found, is_whole = self._searched(runs, gpu, tiles)

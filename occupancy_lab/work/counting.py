@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 65
+COUNTERS = 66
 """Is raised whenever the counts of a launch change, so that older ones in a store are not used."""
 FEW = 4
 """The fewest launches that are counted in forks: a fork takes as long as a count."""
@@ -41,6 +41,9 @@ class Counted:
     why_not_executed: str | None = None
     is_failure: bool = False
     """Whether an error of the lab is the reason, so that another attempt may succeed."""
+    at_limits: tuple[Counted, ...] = ()
+    """The same with the fewest and with the most trips of loops that the source allows, where these
+    depend on data; empty where none do, or where the source allows any number for one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,15 @@ class Counting:
 
     def count(self) -> Counted:
         """Return what the launch does, without a store."""
+        found = self._count()
+        limits = [] if found.counts is None else found.counts.limits
+        at_limits = tuple(
+            replace(self, assume={**self.assume, **trips})._count()  # noqa: SLF001 - its own
+            for trips in limits
+        )
+        return replace(found, at_limits=at_limits)
+
+    def _count(self) -> Counted:
         texts, grid, known = self.texts, self.grid, self._known
         values: dict[str, Any] = self._values
         if texts is None or grid is None:
@@ -132,9 +144,10 @@ class Counting:
         except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
             return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
         known |= {name: one for name, one in self.assume.items() if name in self._unknown}
-        values |= self._assumed_values
+        values |= self._assumed_values | counts.held
         try:
-            return Counted(counts, executed=execute(texts, known, grid, values=values, **given))
+            found = execute(texts, known, grid, values=values, loops=counts.loops, **given)
+            return Counted(counts, executed=found)
         except BinaryError as error:
             return Counted(counts, why_not_executed=str(error))
         except Exception as error:  # noqa: BLE001 - the same

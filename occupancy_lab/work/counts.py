@@ -11,6 +11,8 @@ from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the field
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.assumed import trips_at
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -67,6 +69,10 @@ class Amount:
 
     def __mul__(self, factor: int) -> Amount:
         return Amount(self.low * factor, None if self.high is None else self.high * factor)
+
+    def holds(self, number: int) -> bool:
+        """Tell whether *number* lies within the limits."""
+        return self.low <= number and (self.high is None or number <= self.high)
 
     def at_most(self, limit: int | None) -> Amount:
         """Return the count with its upper limit reduced to *limit*, if there is one."""
@@ -191,6 +197,14 @@ class Arithmetic:
 
 
 @dataclass(frozen=True, slots=True)
+class Held:
+    """What each element of a tensor is, as it follows from the assumed trips of a loop."""
+
+    tensor: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """How often a loop of the source runs."""
 
@@ -207,6 +221,16 @@ class Loop:
     """The most iterations of any program each time that it enters the loop."""
     step: int | None = None
     """The increment of the loop variable; None for a while loop."""
+    allowed: Amount | None = None
+    """The iterations that the source allows each time, where they depend on data; None where they
+    are known."""
+    bound: Held | None = None
+    """The loaded number that gives the assumed trips; None where it is not a single one."""
+
+    @property
+    def assumed(self) -> int | None:
+        """The trips that are assumed each time; None where they are not."""
+        return self.least if self.allowed is not None and self.least == self.most else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +246,8 @@ VALUES_OF = "values of "
 """The prefix of the name of an unknown value that is an element of a tensor."""
 IN_TURN = "that programs get 0, 1, 2 and so on in turn"
 """The assumption about the result of an atomic addition to a counter."""
+TRIPS_OF = "how often a loop runs"
+"""The name of an unknown value that is the number of a loop's trips, at the loop's line."""
 NO_WAIT = "that no program waits there"
 """The assumption about the condition of a loop in which programs wait for others."""
 
@@ -269,6 +295,35 @@ class Counts:
     """Whether a loop stores the result of a reduction or a scan in the iteration that makes it."""
     divisors: tuple[int, ...] = ()
     """The constants by which values from memory are divided, which belong to the data's layout."""
+
+    @property
+    def held(self) -> dict[str, tuple[int, ...]]:
+        """The number in each tensor that is only read where it gives the trips of a loop."""
+        reads = Counter(one.tensor for one in self.accesses if one.reads)
+        bounds = [one.bound for one in self.loops if one.bound is not None]
+        return {one.tensor: (one.number,) for one in bounds if reads[one.tensor] == 1}
+
+    @property
+    def steered(self) -> list[tuple[Place, Amount]]:
+        """The loops whose trips depend on data and are not assumed, with what the source allows."""
+        loops = (one for one in self.loops if one.assumed is None)
+        return [(one.place, one.allowed) for one in loops if one.allowed is not None]
+
+    @property
+    def limits(self) -> list[dict[str, int]]:
+        """The fewest and the most trips of the loops whose trips depend on data, as assumptions.
+
+        Empty where there are no such loops, or where the source allows any number for one of them.
+        """
+        least: dict[str, int] = {}
+        most: dict[str, int] = {}
+        for place, allowed in self.steered:
+            name = trips_at(place.line)
+            if allowed.high is None:
+                return []
+            least[name] = min(allowed.low, least.get(name, allowed.low))
+            most[name] = max(allowed.high, most.get(name, 0))
+        return [least, most] if most else []
 
     @property
     def read_bytes(self) -> Amount:

@@ -30,7 +30,7 @@ from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, s
 from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK
 from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.waits import waits
-from occupancy_lab.work.warps import Visits, Warps
+from occupancy_lab.work.warps import Assumed, Visits, Warps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.gpus import CudaArchitecture
     from occupancy_lab.work.asked import Asking
-    from occupancy_lab.work.counts import Amount, Executed
+    from occupancy_lab.work.counts import Amount, Executed, Loop
     from occupancy_lab.work.threads import Launched
 
 NEVER = 15
@@ -60,29 +60,35 @@ LOCAL = frozenset({operations.LDL, operations.STL})
 ASKING_SHARED = SHARED_ACCESSES | operations.HGMMA
 
 
-def execute(
+def execute(  # noqa: PLR0913 - the parts of a launch
     texts: Texts,
     arguments: Mapping[str, Plain],
     grid: Sequence[int],
     *,
     values: Mapping[str, Sequence[int]] | None = None,
     resident: int | None = None,
+    loops: Sequence[Loop] = (),
 ) -> Executed:
     """Return what a launch executes according to its binary.
 
     *arguments* maps parameter names to values. *values* has the known contents of integer tensors.
-    *resident* programs run at once; None where this is not known. A condition that depends on other
-    values from memory is listed in `unknowns`, and counts that depend on it are ranges. `program`,
-    the needs of a program or of each CTA of a cluster, is only known for NVIDIA's GPUs.
+    *resident* programs run at once; None where this is not known. *loops* are those of the source,
+    of which some have assumed trips or a limit. Another condition that depends on other values from
+    memory is listed in `unknowns`, and counts that depend on it are ranges. `program`, the needs of
+    a program or of each CTA of a cluster, is only known for NVIDIA's GPUs.
 
     Raises:
         BinaryError: there is no binary, it is damaged, or it has an unknown kind of jump.
     """
     if texts.amdgcn is not None:
-        return GcnRun(texts, texts.amdgcn, arguments, grid, values or {}).executed()
+        waves = GcnRun(texts, texts.amdgcn, arguments, grid, values or {})
+        waves.loops = loops
+        return waves.executed()
     if texts.cubin is None:
         unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
-    return SassRun(texts, texts.cubin, arguments, grid, values or {}).with_program(resident)
+    warps = SassRun(texts, texts.cubin, arguments, grid, values or {})
+    warps.loops = loops
+    return warps.with_program(resident)
 
 
 class SassRun(Run):
@@ -148,10 +154,10 @@ class SassRun(Run):
         return replace(found, shared=shared, program=program)
 
     def warps(
-        self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
+        self, needed: Slice, launched: Launched, visits: Visits | None, assumed: Assumed
     ) -> Warps:
         """Return what follows the warps of the *launched* programs."""
-        return Warps(self.code, needed, launched, visits, assume=assume)
+        return Warps(self.code, needed, launched, visits, assumed)
 
     def needed(self, *, addresses: bool) -> Slice:
         """Return the instructions to compute: for branches, and for *addresses* if wanted."""

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from occupancy_lab.work.gcn import GcnCode, Instruction
     from occupancy_lab.work.slices import Slice
     from occupancy_lab.work.threads import Launched
-    from occupancy_lab.work.warps import Visits, Warps
+    from occupancy_lab.work.warps import Assumed, Visits, Warps
 
 PRODUCT = re.compile(
     r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)(?:_(\d+)b(?=_)|[a-z]+\d+(?:_1k)?$)?"
@@ -82,10 +82,10 @@ class GcnRun(Run):
         super().__init__(code, passed, places, kinds, whole, threads)
 
     def warps(
-        self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
+        self, needed: Slice, launched: Launched, visits: Visits | None, assumed: Assumed
     ) -> Warps:
         """Return what follows the waves of the *launched* programs."""
-        waves = Waves(self.code, needed, launched, visits, assume=assume)
+        waves = Waves(self.code, needed, launched, visits, assumed)
         waves.begin(self.users, self.axes)
         return waves
 

@@ -34,14 +34,24 @@ from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.samples import GOLDEN
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.tickets import Tickets
-from occupancy_lab.work.warps import MOST_NUMBERS, Followed, TooWideError, Visits, Warps
+from occupancy_lab.work.trips import ending_jumps
+from occupancy_lab.work.warps import (
+    MOST_NUMBERS,
+    Assumed,
+    Followed,
+    TooWideError,
+    Visits,
+    Warps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
     from occupancy_lab.work.banks import Served
+    from occupancy_lab.work.counts import Loop
     from occupancy_lab.work.passed import Passed
     from occupancy_lab.work.slices import Slice
+    from occupancy_lab.work.trips import Ending
 
 MOST_PROGRAMS = 1 << 16
 """The most programs whose control flow is followed; of more programs, a sample is."""
@@ -88,6 +98,8 @@ class Run(ABC):
     """Basic blocks that are followed before the launch is given up."""
     waiting: Collection[int] = frozenset()
     """The first blocks of loops in which programs only wait for others."""
+    loops: Sequence[Loop] = ()
+    """The loops of the source, of which some have assumed trips or a limit."""
     ctas = 1
     """CTAs per program: the CTAs of clusters are followed as if they were the grid's programs."""
 
@@ -114,7 +126,7 @@ class Run(ABC):
 
     @abstractmethod
     def warps(
-        self, needed: Slice, launched: Launched, visits: Visits | None, *, assume: bool | None
+        self, needed: Slice, launched: Launched, visits: Visits | None, assumed: Assumed
     ) -> Warps:
         """Return what follows the warps of the *launched* programs."""
 
@@ -154,7 +166,6 @@ class Run(ABC):
         if self.passed.has_values:
             self._forget_written()
         chosen, ways = self._paths()
-        self.typical = ways[-1]
         unknown = {number for way in ways for number in way.unknown}
         endless = self._endless(unknown)
         counted = [
@@ -192,7 +203,8 @@ class Run(ABC):
         some = spread(self.programs, min(self.programs, LEAST_PROGRAMS))
         asking, visits = self.visiting(len(some))
         needed = self.needed(addresses=True)
-        self._followed(needed, some, assume=None, visits=visits, most=MOST_BLOCKS_OF_ADDRESSES)
+        assumed = Assumed(None, self._endings()[0])
+        self._followed(needed, some, assumed, visits, MOST_BLOCKS_OF_ADDRESSES)
         for number, asked in asking.by_instruction.items():
             access = self.access_of(number)
             if access is not None and access[0] not in LOADS and asked.tensor is not None:
@@ -203,9 +215,11 @@ class Run(ABC):
 
         Where a condition is not known they are followed three times: with the condition true,
         false, and both ways as in warps whose threads diverge, except for branches that only
-        unusual values take.
+        unusual values take. Where the source limits the trips of its loops, this is done with the
+        fewest and with the most; with these, `typical` is what they did last.
         """
         needed = self.needed(addresses=False)
+        each = self._endings()
         most = MOST_PROGRAMS
         while True:
             chosen = (
@@ -214,17 +228,32 @@ class Run(ABC):
             some, standing = self._standing(needed, chosen)
             ways: list[Followed] = []
             try:
-                for assume in (True, False, None):
-                    ways.append(self._followed(needed, some, assume=assume).of_all(standing))
-                    if not ways[-1].is_whole:
-                        message = "Following its warps takes too long."
-                        raise BinaryError(message)
-                    if not ways[0].unknown:
-                        break
+                for endings in each:
+                    for assume in (True, False, None):
+                        found = self._followed(needed, some, Assumed(assume, endings))
+                        ways.append(found.of_all(standing))
+                        if not found.is_whole:
+                            message = "Following its warps takes too long."
+                            raise BinaryError(message)
+                        if assume and not found.unknown:
+                            break
+                    if endings is each[0]:
+                        self.typical = ways[-1]
             except TooWideError:
                 most = min(most // 2, ADDRESSES // self.threads)
                 continue
             return chosen, ways
+
+    def _endings(self) -> list[Mapping[int, Ending]]:
+        """Return the jumps that end loops with assumed or limited trips, for each number of trips.
+
+        The most trips come first.
+        """
+        steered = [one for one in self.loops if one.allowed is not None]
+        least = {one.place: one.least for one in steered if one.least is not None}
+        most = {one.place: one.most for one in steered if one.most is not None}
+        each = [most] if least == most else [most, least]
+        return [ending_jumps(self.code, self.places, trips) for trips in each]
 
     def _standing(self, needed: Slice, chosen: Any) -> tuple[Any, Any]:
         """Return representatives of the *chosen* programs, and the index of each program's own.
@@ -244,8 +273,7 @@ class Run(ABC):
         self,
         needed: Slice,
         chosen: Any,
-        *,
-        assume: bool | None,
+        assumed: Assumed,
         visits: Visits | None = None,
         most: int | None = None,
     ) -> Followed:
@@ -261,7 +289,7 @@ class Run(ABC):
             self.ctas,
             Tickets(numbers, self.programs) if self.ctas == 1 else None,
         )
-        return self.warps(needed, launched, visits, assume=assume).follow(
+        return self.warps(needed, launched, visits, assumed).follow(
             self.most_blocks if most is None else most
         )
 
@@ -307,9 +335,8 @@ class Run(ABC):
         unknown: set[int] = set()
         for assume in (True, False):
             asking, visits = self.visiting(len(some))
-            followed = self._followed(
-                needed, some, assume=assume, visits=visits, most=MOST_BLOCKS_OF_ADDRESSES
-            )
+            assumed = Assumed(assume, self._endings()[0])
+            followed = self._followed(needed, some, assumed, visits, MOST_BLOCKS_OF_ADDRESSES)
             unknown |= followed.unknown.keys()
             found.append(self._means(asking, followed, len(some)))
             if not unknown:

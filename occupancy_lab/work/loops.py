@@ -7,9 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.assumed import trips_at
 from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
-from occupancy_lab.work.counts import NO_WAIT, Amount, Loop
+from occupancy_lab.work.counts import (
+    NO_WAIT,
+    TRIPS_OF,
+    VALUES_OF,
+    Amount,
+    Held,
+    Loop,
+    Unknown,
+)
 from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
 from occupancy_lab.work.tickets import only_waits
 from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, Source, TooLargeError
@@ -47,12 +56,11 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     inits = dict(zip(carried, map(walk.value, operation.operands[3:]), strict=True))
     span = tiles.add(high, tiles.scaled(low, -1), ())
     grows = step.const if step.is_constant else None
-    if span.hidden or step.hidden:
+    trips = _known_trips(at, span, step)
+    if trips is None:
         _unknown_loop(at, [*span.hidden, *step.hidden], grows)
         return
-    trips = tilewise.elementwise(_trips, [span, step], (), walk.dimensions)
     size = _most(walk, trips, reach)
-    _record(at, trips, grows)
     if size > tiles.MOST_CELLS:
         raise TooLargeError
     if not size:
@@ -63,13 +71,11 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
 
     def turn() -> list[Made]:
         index = tiles.of_outer(walk.axis_array(axis, size))
-        offset = tilewise.multiplied(index, step, (), walk.dimensions)
-        walk.env[variable] = tiles.add(low, offset, ())
+        walk.env[variable] = tiles.add(low, _offset(at, index, step), ())
         return walk.region(body, inner, depth + 1)  # type: ignore[no-any-return]
 
     def single(place: int) -> tuple[list[Made], Mask]:
-        offset = tilewise.multiplied(tiles.number(place), step, (), walk.dimensions)
-        walk.env[variable] = tiles.add(low, offset, ())
+        walk.env[variable] = tiles.add(low, _offset(at, tiles.number(place), step), ())
         going = tilewise.compared("sgt", trips, tiles.number(place), (), walk.dimensions)
         return walk.region(body, reach, depth + 1), going
 
@@ -79,6 +85,55 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     for argument, result in zip(carried, operation.results, strict=True):
         if argument in after:
             walk.env[result] = after[argument]
+
+
+def _offset(at: _At, index: Number, step: Number) -> Number:
+    """Return by how much the variable of a for loop has grown at an iteration."""
+    if step.hidden:
+        return Number(hidden=tiles.hidden((at.operation, "offset"), [], [index, step]))
+    return tilewise.multiplied(index, step, (), at.walk.dimensions)
+
+
+def _known_trips(at: _At, span: Number, step: Number) -> Number | None:
+    """Return the trips of a for loop, known or assumed, and record the loop; None if unknown."""
+    grows = step.const if step.is_constant else None
+    if not span.hidden and not step.hidden:
+        trips = tilewise.elementwise(_trips, [span, step], (), at.walk.dimensions)
+        _record(at, trips, grows)
+        return trips  # type: ignore[no-any-return]
+    assumed = _assumed(at)
+    if assumed is None:
+        return None
+    trips = tiles.number(assumed)
+    _record(at, trips, grows, Amount(0, None), _bound(span, step, assumed))
+    return trips
+
+
+def _assumed(at: _At) -> int | None:
+    """Return the assumed trips of a loop, and record the assumption; None where there is none."""
+    walk, place = at.walk, at.walk.module.place(at.operation)
+    trips = walk.evaluator.assume.get(trips_at(place.line))
+    if not isinstance(trips, int):
+        return None
+    if walk.recording and at.reach.executions().high != 0:
+        words = f"{trips} {'trip' if trips == 1 else 'trips'}"
+        walk.unknowns.setdefault((TRIPS_OF, place), Unknown(place, TRIPS_OF, "loop", words))
+    return trips
+
+
+def _bound(span: Number, step: Number, trips: int) -> Held | None:
+    """Return the number that a load gives where the *span* of a for loop has so many trips.
+
+    None where the span is not a loaded number plus a constant.
+    """
+    if len(span.hidden) != 1 or span.outer or span.tiles or not step.is_constant:
+        return None
+    (one,) = span.hidden
+    made = getattr(one.source.key, "operation", None)
+    names = [root.name for root in one.source.roots if root.name.startswith(VALUES_OF)]
+    if made is None or made.name != "tt.load" or len(names) != 1 or abs(one.scale) != 1:
+        return None
+    return Held(names[0].removeprefix(VALUES_OF), (trips * step.const - span.const) * one.scale)
 
 
 def _trips(span: Any, step: Any) -> Any:
@@ -110,7 +165,13 @@ def _most(walk: Any, trips: Number, reach: Reach) -> int:
     return int(_reached(walk, trips, reach).max(initial=0))
 
 
-def _record(at: _At, trips: Number, step: int | None) -> None:
+def _record(
+    at: _At,
+    trips: Number,
+    step: int | None,
+    allowed: Amount | None = None,
+    bound: Held | None = None,
+) -> None:
     walk, reach = at.walk, at.reach
     entered = count(reach.where, reach.sizes) if walk.recording else 0
     if not entered:
@@ -125,29 +186,38 @@ def _record(at: _At, trips: Number, step: int | None) -> None:
             int(each.min()),
             int(each.max()),
             step,
+            allowed,
+            bound,
         )
     )
 
 
-def _unknown_loop(at: _At, hidden: Sequence[tiles.Hidden], step: int | None = None) -> None:
+def _unknown_loop(
+    at: _At,
+    hidden: Sequence[tiles.Hidden],
+    step: int | None = None,
+    allowed: Amount = Amount(0, None),  # noqa: B008 - it cannot change
+) -> None:
     walk, operation, reach, depth = at.walk, at.operation, at.reach, at.depth
     entered = reach.executions()
     if walk.recording and entered.high != 0:
         walk.note(hidden, "loop")
-        trips = Amount(0, None)
-        place = walk.module.place(operation)
-        walk.loops.append(Loop(place, depth, entered, trips, None, None, step))
+        place, trips = walk.module.place(operation), _times(entered, allowed)
+        least = None if allowed.high is None else allowed.low
+        walk.loops.append(Loop(place, depth, entered, trips, least, allowed.high, step, allowed))
     roots = frozenset[tiles.Root]().union(*(one.source.roots for one in hidden))
-    inner = replace(reach, factor=Amount(0, None))
     first, *others = operation.regions
     is_for = not others
+    inner = replace(reach, factor=_times(reach.factor, allowed))
+    asked = allowed if is_for else allowed + Amount(1, 1)
+    asking = replace(reach, factor=_times(reach.factor, asked))
     variables, carried = first.blocks[0].arguments[:is_for], first.blocks[0].arguments[is_for:]
     inits = dict(zip(carried, map(walk.value, operation.operands[3 * is_for :]), strict=True))
 
     last: list[Made] = []
 
     def turn() -> list[Made]:
-        handed = walk.region(first, inner, depth + 1)
+        handed = walk.region(first, asking, depth + 1)
         for region in others:
             last[:] = handed[1:]
             walk.env.update(zip(region.blocks[0].arguments, last, strict=True))
@@ -162,6 +232,11 @@ def _unknown_loop(at: _At, hidden: Sequence[tiles.Hidden], step: int | None = No
     turn()
     after = [blurred.get(one, Number()) for one in carried] if is_for else last
     walk.env.update(zip(operation.results, after, strict=True))
+
+
+def _times(one: Amount, other: Amount) -> Amount:
+    high = None if one.high is None or other.high is None else one.high * other.high
+    return Amount(one.low * other.low, high)
 
 
 def _blurred(
@@ -263,25 +338,88 @@ class _While:
 
 def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     """Walk a while loop, with ever more iterations until every program has ended."""
-    at, size = _At(walk, operation, reach, depth), FIRST_GUESS
-    while size <= LAST_GUESS:
-        under_way = _While(at, size)
-        under_way.solve()
-        if hidden := under_way.going.hidden:
-            if only_waits(operation):
-                _waiting_loop(at, hidden)
-            else:
-                _unknown_loop(at, hidden)
-            return
-        trips = _ends(at, under_way.going)
-        if trips is not None:
+    at = _At(walk, operation, reach, depth)
+    under_way, trips = _guessed(at, FIRST_GUESS)
+    hidden = under_way.going.hidden
+    size = under_way.size * 8
+    while trips is None and size <= LAST_GUESS and (not hidden or _has_limit(at)):
+        try:
+            under_way, trips = _guessed(at, size)
+        except TooLargeError:
+            if not hidden:
+                raise
             break
         size *= 8
-    else:
+    if hidden:
+        _open_while(at, hidden, trips)
+    elif trips is None:
         root = tiles.Root("when a while loop ends", walk.module.place(operation))
-        _unknown_loop(at, tiles.hidden(operation, [root]))
+        _open_while(at, tiles.hidden(operation, [root]), None)
+    else:
+        _known_while(under_way, trips)
+
+
+def _guessed(at: _At, size: int) -> tuple[_While, Number | None]:
+    """Return a while loop solved for *size* iterations, and after how many each program ends.
+
+    The latter is an upper limit where the condition is not known, and None where not all end.
+    """
+    under_way, walk = _While(at, size), at.walk
+    recording = walk.recording
+    try:
+        under_way.solve()
+        return under_way, _ends(at, under_way.going)
+    finally:
+        walk.recording, walk.follows_turns = recording, False
+
+
+def _has_limit(at: _At) -> bool:
+    """Return whether a part of the condition is known that must hold for the loop to go on."""
+    todo = [at.operation.regions[0].blocks[0].operations[-1].operands[0]]
+    while todo:
+        made = (value := todo.pop()).operation
+        if made is not None and made.name == "arith.andi":
+            todo += made.operands
+        elif not at.walk.mask(at.walk.value(value)).hidden:
+            return True
+    return False
+
+
+def _open_while(at: _At, hidden: Sequence[tiles.Hidden], limit: Number | None) -> None:
+    """Walk a while loop whose condition is not known; no program makes more trips than *limit*."""
+    assumed = _assumed(at)
+    if assumed is None and only_waits(at.operation):
+        _waiting_loop(at, hidden)
         return
-    _record(at, trips, None)
+    most = None if limit is None else _most(at.walk, limit, at.reach)
+    allowed = Amount(int(most != 0 and _begins(at)), most)
+    if assumed is None:
+        _unknown_loop(at, hidden, allowed=allowed)
+        return
+    under_way = _While(at, assumed + 1)
+    under_way.solve()
+    _known_while(under_way, tiles.number(assumed), allowed)
+
+
+def _begins(at: _At) -> bool:
+    """Return whether the condition of a while loop is known to hold in front of its first trip."""
+    walk, before = at.walk, at.operation.regions[0]
+    recording, walk.recording = walk.recording, False
+    inits = map(walk.value, at.operation.operands)
+    walk.env.update(zip(before.blocks[0].arguments, inits, strict=True))
+    first, *_ = walk.region(before, at.reach, at.depth + 1)
+    walk.recording = recording
+    going = walk.mask(first)
+    goes, where = walk.together(Reach(going.outer, ())), walk.together(at.reach)
+    tiles.fits(goes, where)
+    return not going.hidden and bool((goes | ~where).all())
+
+
+def _known_while(under_way: _While, trips: Number, allowed: Amount | None = None) -> None:
+    """Walk a while loop that was solved for more iterations than *trips*."""
+    at, size = under_way.at, under_way.size
+    walk, operation, depth = at.walk, at.operation, at.depth
+    _record(at, trips, None, allowed)
     times = tiles.total(trips, walk.dimensions)
     results = [taken(one, at.axis, times) for one in under_way.handed]
     if walk.recording:

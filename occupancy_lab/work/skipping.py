@@ -90,22 +90,32 @@ class Skipping:
         """Record the sources of an instruction."""
         self._passes[-1].read[step.number] = step, sources
 
-    def arrive(self, start: int, registers: Registers, mask: Any, pending: Iterable[int]) -> None:
+    def arrive(
+        self,
+        start: int,
+        registers: Registers,
+        mask: Any,
+        pending: Iterable[int],
+        further: int = NEVER,
+    ) -> None:
         """Enter a block, with threads *pending* at other blocks.
 
-        The registers change where passes are skipped.
+        The registers change where passes are skipped. No more than *further* passes behind the
+        next one are skipped.
         """
         if self._header is not None and start not in self._loops[self._header]:
             self._header, self.repeat, self._passes = None, 1, []
         if start in self._loops:
             if start == self._header:
-                self._begin(start, registers, mask, pending)
+                self._begin(start, registers, mask, pending, further)
             else:
                 self._header, self.repeat, self._passes = start, 1, []
         if self._passes:
             self._passes[-1].path.append(start)
 
-    def _begin(self, start: int, registers: Registers, mask: Any, pending: Iterable[int]) -> None:
+    def _begin(
+        self, start: int, registers: Registers, mask: Any, pending: Iterable[int], further: int
+    ) -> None:
         if self.repeat > 1:
             for register, growth in self._growth.items():
                 registers.values[register] += np.uint32(self.repeat - 1) * growth
@@ -115,7 +125,7 @@ class Skipping:
             self._passes = []
             return
         if len(self._passes) == NOTED:
-            passes = self._further_passes(start, registers, mask)
+            passes = min(self._further_passes(start, registers, mask), further)
             if passes >= LEAST:
                 self.repeat, self._passes = 1 + passes, []
                 return

@@ -31,12 +31,14 @@ from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
 from occupancy_lab.work.skipping import Skipping
 from occupancy_lab.work.slices import ACCESSES, CALL, EXIT, TRAP
 from occupancy_lab.work.threads import Step
+from occupancy_lab.work.trips import Turns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.work.slices import Block, Code, Jump, Slice
     from occupancy_lab.work.threads import Launched
+    from occupancy_lab.work.trips import Ending
 
     Copied: TypeAlias = tuple[Any, Any]
 
@@ -99,6 +101,16 @@ class Visits:
     whether further calls for this instruction are unnecessary."""
 
 
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """What is assumed of conditions that are not known."""
+
+    condition: bool | None = True
+    """Their value; with None threads go both ways at a branch."""
+    endings: Mapping[int, Ending] = field(default_factory=dict)
+    """The jumps that end loops after a given number of trips."""
+
+
 class Warps:
     """The state of the warps of some programs."""
 
@@ -108,18 +120,15 @@ class Warps:
         chosen: Slice,
         launched: Launched,
         visits: Visits | None = None,
-        *,
-        assume: bool | None = True,
+        assumed: Assumed = Assumed(),
     ) -> None:
-        """Take *code*, of which the slice *chosen* is computed.
-
-        *assume* is the value of unknown conditions; with None threads go both ways at a branch.
-        """
+        """Take *code*, of which the slice *chosen* is computed."""
         self.code: Any = code
         self.launched = launched
         self.visits = visits
-        self.assume = np.full((1, 1), assume is not False)
-        self.both = assume is None
+        self.assume = np.full((1, 1), assumed.condition is not False)
+        self.both = assumed.condition is None
+        self._turns = Turns(assumed.endings)
         self.loops = code.loops
         zeros = dict.fromkeys(code.blocks, 0)
         self.followed = Followed(zeros, dict.fromkeys(self.loops, 0))
@@ -156,7 +165,8 @@ class Warps:
             start = min(pending, key=lambda one: (one in syncs, one))
             self.mask = pending.pop(start)
             self._are_all = not pending
-            self._skipping.arrive(start, self.registers, self.mask, pending)
+            further = self._turns.further(start, self.mask)
+            self._skipping.arrive(start, self.registers, self.mask, pending, further)
             if start not in syncs:
                 self._count(start, self.mask)
             for step in self._steps[start]:
@@ -173,6 +183,7 @@ class Warps:
                     self._count(target, mask)
                 if target in self.loops and start not in self.loops[target]:
                     followed.entered[target] = followed.entered[target] + self.warps_of(mask)
+                    self._turns.enter(target, mask)
             if not pending:
                 return followed
         followed.is_whole = False
@@ -231,9 +242,14 @@ class Warps:
         None means that a condition is not known and that threads go both ways.
         """
         holds: Any = True
+        taken: Any = None
         for predicate, negated in jump.conditions:
             value = self._predicate(predicate, self.mask)
-            if value is None:
+            if value is None and number in self._turns:
+                if taken is None:
+                    taken = self._turns.taken(number, self.mask, self._skipping.repeat)
+                value = taken
+            elif value is None:
                 self._note(number)
                 value = self._assumed(number, jump)
                 if value is None:
