@@ -193,8 +193,12 @@ def check_trips(assume: Collection[str], runs: Iterable[Record | Failed]) -> Non
     loops = [loop for one in counts if one is not None for loop in one.loops]
     allowed = [(loop.place.line, loop.allowed) for loop in loops if loop.allowed is not None]
     for line in lines:
-        there = [one for at, one in allowed if at == line]
-        if counts and not there:
+        if any(loop.waits and loop.place.line == line for loop in loops):
+            refuse(
+                f"--assume {trips_at(line)} is of a loop in which programs wait for others; none is"
+                " assumed to wait there"
+            )
+        if counts and all(at != line for at, _ in allowed):
             others = few_of([str(at) for at in sorted({at for at, _ in allowed})])
             refuse(
                 f"--assume {trips_at(line)} is of a line without a loop whose trips depend on data;"

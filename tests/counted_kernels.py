@@ -215,3 +215,43 @@ def columns(x, y, n, stride, B: tl.constexpr):
     at = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(y + at * 2, tl.load(x + at * stride, at < n), at < n)
     tl.store(y + at * 2 + 1, tl.load(x + at * stride + 1, at < n), at < n)
+
+
+@triton.jit
+def sum_while(x, lengths, y, B: tl.constexpr):
+    """Sum blocks while there are fewer than a number in memory says."""
+    inner, total, block = tl.arange(0, B), tl.zeros((B,), tl.float32), 0
+    while block < tl.load(lengths + tl.program_id(0)):
+        total += tl.load(x + block * B + inner)
+        block += 1
+    tl.store(y + tl.program_id(0) * B + inner, total)
+
+
+@triton.jit
+def sum_blocks(x, lengths, y, B: tl.constexpr):
+    """Sum as many blocks as a number in memory says."""
+    inner, total = tl.arange(0, B), tl.zeros((B,), tl.float32)
+    for block in range(tl.load(lengths + tl.program_id(0))):
+        total += tl.load(x + block * B + inner)
+    tl.store(y + tl.program_id(0) * B + inner, total)
+
+
+@triton.jit
+def sum_most(x, lengths, y, B: tl.constexpr):
+    """Sum as many blocks as the largest of some numbers in memory says."""
+    inner, total = tl.arange(0, B), tl.zeros((B,), tl.float32)
+    for block in range(tl.max(tl.load(lengths + inner))):
+        total += tl.load(x + block * B + inner)
+    tl.store(y + tl.program_id(0) * B + inner, total)
+
+
+@triton.jit
+def escape(x, y, B: tl.constexpr):
+    """Square numbers 50 times, or until one is large."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    start = tl.load(x + at)
+    numbers, step = start, 0
+    while (step < 50) & (tl.max(numbers, axis=0) < 4.0):
+        numbers = numbers * numbers + start
+        step += 1
+    tl.store(y + at, numbers)

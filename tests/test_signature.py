@@ -91,6 +91,18 @@ def test_what_a_tensor_holds_may_be_random() -> None:
     assert (elements(found, np.arange(1 << 16)) == drawn).all()
 
 
+def test_trips_are_assumed_by_the_line_of_a_loop() -> None:
+    """A name of trips is no parameter, and its value is one number of trips."""
+    assert read_assumed(["trips@12=37", "off=4"], ["off"]) == {"trips@12": 37, "off": 4}
+    assert read_assumed({"trips@7": 0}, []) == {"trips@7": 0}
+    for text in ("-1", "3*i", "1000001", "true", "0..4"):
+        with pytest.raises(InputError, match="give the trips of the loop, a whole number from 0"):
+            read_assumed([f"trips@12={text}"], ["off"])
+    for name in ("trips@", "trips@x", "trips@0", "off@12"):
+        with pytest.raises(InputError, match=r"is no NAME=VALUE, such as .* or trips@12=37"):
+            read_assumed([f"{name}=3"], ["off"])
+
+
 def test_an_assumption_that_is_neither_is_refused_in_a_sentence() -> None:
     """Anything else is refused in a sentence that says what may be given."""
     for text in ("1.5", "604*j", "9..0"):

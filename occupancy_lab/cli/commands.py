@@ -287,7 +287,8 @@ def verify(*, form: str, **asked: Any) -> None:
     "--assume",
     multiple=True,
     metavar="NAME=VALUE",
-    help="The value of an argument, or of an integer tensor, in each kernel that has it.",
+    help="The value of an argument, or of an integer tensor, in each kernel that has it, or the"
+    " trips of the loop at line 12: trips@12=37.",
 )
 @click.option(
     "--no-times",

@@ -306,8 +306,9 @@ described_options = together(
         "--assume",
         multiple=True,
         metavar="NAME=VALUE",
-        help="The value of a tensor, or of an argument without one: 64, or 64*i at index i."
-        " For FILE.py:main also values that its program reads: int=64, float=0.5, bool=true.",
+        help="The value of a tensor, or of an argument without one: 64, or 64*i at index i. The"
+        " trips of the loop at line 12: trips@12=37. For FILE.py:main also values that its program"
+        " reads: int=64, float=0.5, bool=true.",
     ),
     click.option(
         "--warm",

@@ -226,6 +226,8 @@ class Loop:
     are known."""
     bound: Held | None = None
     """The loaded number that gives the assumed trips; None where it is not a single one."""
+    waits: bool = False
+    """Whether programs only wait for others in it, which none is assumed to do."""
 
     @property
     def assumed(self) -> int | None:

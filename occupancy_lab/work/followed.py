@@ -247,9 +247,13 @@ class Run(ABC):
     def _endings(self) -> list[Mapping[int, Ending]]:
         """Return the jumps that end loops with assumed or limited trips, for each number of trips.
 
-        The most trips come first.
+        The most trips come first. Loops in which programs only wait end at once; the code of an
+        NVIDIA GPU says itself which ones these are.
         """
-        steered = [one for one in self.loops if one.allowed is not None]
+        found = bool(self.waiting)
+        steered = [
+            one for one in self.loops if one.allowed is not None or (one.waits and not found)
+        ]
         least = {one.place: one.least for one in steered if one.least is not None}
         most = {one.place: one.most for one in steered if one.most is not None}
         each = [most] if least == most else [most, least]

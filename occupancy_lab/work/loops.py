@@ -105,7 +105,7 @@ def _known_trips(at: _At, span: Number, step: Number) -> Number | None:
     if assumed is None:
         return None
     trips = tiles.number(assumed)
-    _record(at, trips, grows, Amount(0, None), _bound(span, step, assumed))
+    _record(at, trips, grows, Amount(0, None), bound=_bound(span, step, assumed))
     return trips
 
 
@@ -170,7 +170,7 @@ def _record(
     trips: Number,
     step: int | None,
     allowed: Amount | None = None,
-    bound: Held | None = None,
+    **others: Any,
 ) -> None:
     walk, reach = at.walk, at.reach
     entered = count(reach.where, reach.sizes) if walk.recording else 0
@@ -187,7 +187,7 @@ def _record(
             int(each.max()),
             step,
             allowed,
-            bound,
+            **others,
         )
     )
 
@@ -387,10 +387,10 @@ def _has_limit(at: _At) -> bool:
 
 def _open_while(at: _At, hidden: Sequence[tiles.Hidden], limit: Number | None) -> None:
     """Walk a while loop whose condition is not known; no program makes more trips than *limit*."""
-    assumed = _assumed(at)
-    if assumed is None and only_waits(at.operation):
+    if only_waits(at.operation):
         _waiting_loop(at, hidden)
         return
+    assumed = _assumed(at)
     most = None if limit is None else _most(at.walk, limit, at.reach)
     allowed = Amount(int(most != 0 and _begins(at)), most)
     if assumed is None:
@@ -439,7 +439,7 @@ def _waiting_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
     """Walk a loop that waits for other programs, assuming that its condition ends it at once."""
     walk, operation = at.walk, at.operation
     walk.note(hidden, "loop", NO_WAIT)
-    _record(at, tiles.number(0), None)
+    _record(at, tiles.number(0), None, waits=True)
     before = operation.regions[0]
     walk.env.update(
         zip(before.blocks[0].arguments, map(walk.value, operation.operands), strict=True)

@@ -54,20 +54,20 @@ def ending_jumps(
         for lines in assumed
         if _ends_with(places[block.stop - 1], lines)
     }
-    exits = {
-        number: header
-        for number, (block, _) in jumps.items()
-        if (header := _left(code, block)) is not None
+    passes = {
+        number: _Passes.of(code, places, lines, block) for number, (block, lines) in jumps.items()
     }
+    exits = {one: found for one, found in passes.items() if found is not None and found.may_leave}
     found = {}
     for number, (block, lines) in jumps.items():
-        header, last = exits.get(number), assumed[lines]
-        if header is None:
-            headers = {one for other, one in exits.items() if jumps[other][1] == lines}
+        headers = {one.header for other, one in exits.items() if jumps[other][1] == lines}
+        inside = exits.get(number) or (None if headers else passes[number])
+        last = assumed[lines]
+        if inside is None:
             found[number] = Ending(lines, None, last, _enters(code, block, headers))
         else:
-            last += _is_first(code, places, lines, header, block)
-            found[number] = Ending(lines, header, last, block.jump.target in code.loops[header])
+            last += inside.is_first
+            found[number] = Ending(lines, inside.header, last, inside.goes_on)
     return found
 
 
@@ -81,33 +81,54 @@ def _lines(place: Place) -> Lines:
     return tuple((one.file.rpartition("/")[2], one.line) for one in (place, *place.called_from))
 
 
-def _left(code: Any, block: Any) -> int | None:
-    """Return the innermost loop around a block if the block's jump may leave it; else None."""
-    around = [header for header, inside in code.loops.items() if block.start in inside]
-    if not around:
-        return None
-    header = min(around, key=lambda one: len(code.loops[one]))
-    return None if code.loops[header].issuperset(block.successors) else header
+@dataclass(frozen=True, slots=True)
+class _Passes:
+    """What a jump in a loop decides on its passes."""
 
+    header: int
+    may_leave: bool
+    """Whether one of its ways leaves the loop. Otherwise one of them leads past the loop's body, to
+    a jump that then leaves it."""
+    is_first: bool
+    """Whether it is in front of the loop's body, not behind it."""
+    goes_on: bool
+    """Whether it is taken where the loop goes on."""
 
-def _is_first(code: Any, places: Sequence[Place], lines: Lines, header: int, block: Any) -> bool:
-    """Tell whether a loop asks at the end of *block* before each pass, not behind it.
+    @classmethod
+    def of(cls, code: Any, places: Sequence[Place], lines: Lines, block: Any) -> _Passes | None:
+        """Return what the jump at the end of *block* decides; None where it is in no loop.
 
-    Then most instructions of its body come after that block.
-    """
-    inside = code.loops[header]
-    todo, after = [one for one in block.successors if one in inside], set[int]()
-    while todo:
-        one = todo.pop()
-        if one not in {*after, header, block.start}:
-            after.add(one)
-            todo += [to for to in code.blocks[one].successors if to in inside]
+        The body of a loop is its instructions that are not at the *lines* of its condition. None
+        also where the jump stays in the loop, but does not lead past the body on one of its ways.
+        """
+        around = [one for one, inside in code.loops.items() if block.start in inside]
+        if not around:
+            return None
+        header = min(around, key=lambda one: len(code.loops[one]))
+        inside = code.loops[header]
 
-    def body(blocks: Iterable[int]) -> int:
-        numbers = (n for one in blocks for n in range(one, code.blocks[one].stop))
-        return sum(not _ends_with(places[one], lines) for one in numbers)
+        def behind(way: int) -> set[int]:
+            todo, found = [way], set[int]()
+            while todo:
+                one = todo.pop()
+                if one in inside and one not in {*found, header, block.start}:
+                    found.add(one)
+                    todo += code.blocks[one].successors
+            return found
 
-    return body(after) > body(inside - after)
+        def body(blocks: Iterable[int]) -> int:
+            numbers = (n for one in blocks for n in range(one, code.blocks[one].stop))
+            return sum(not _ends_with(places[one], lines) for one in numbers)
+
+        taken, other = block.jump.target, block.stop
+        after, past = behind(taken), behind(other)
+        if not inside.issuperset({taken, other}):
+            is_first = body(after | past) > body(inside - after - past)
+            return cls(header, may_leave=True, is_first=is_first, goes_on=taken in inside)
+        own, others = body(after - past), body(past - after)
+        if bool(own) == bool(others):
+            return None
+        return cls(header, may_leave=False, is_first=True, goes_on=bool(own))
 
 
 def _enters(code: Any, block: Any, headers: set[int]) -> bool | None:

@@ -1,6 +1,7 @@
 """The words on what a launch does, and on the traffic that it wastes."""
 
 import dataclasses
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -219,6 +220,72 @@ def test_a_launch_of_unknown_work_has_no_time(
     if assumed is not None:
         (record,) = launched(kernel, signature, assume=assumed).records
         assert record.prediction is not None
+
+
+def line_of(kernel: str) -> int:
+    """Return the line of the loop of one of counted_kernels.py."""
+    lines = KERNELS.read_text("utf-8").splitlines()
+    first = next(n for n, line in enumerate(lines) if line.startswith(f"def {kernel}("))
+    loops = ("while ", "for ")
+    return next(n for n in range(first, len(lines)) if lines[n].strip().startswith(loops)) + 1
+
+
+def test_assumed_trips_give_a_time() -> None:
+    """The page names the trips to assume; they give the time that the numbers in memory give."""
+    asked: dict[str, Any] = {"signature": "*fp32, *i32, *fp32", "grid": 1024}
+    name = f"trips@{line_of('sum_blocks')}"
+    found = launched("sum_blocks", **asked)
+    assert f"`--assume {name}=N` gives the trips of the loop" in found.to_document().answer[0]
+    found = launched("sum_blocks", **asked, assume={name: 40})
+    (record,), (other,) = (
+        found.records,
+        launched("sum_blocks", **asked, assume="lengths=40").records,
+    )
+    assert record.prediction == other.prediction is not None
+    assert record.row()["executed_instructions"] == other.executed.instructions.exact
+    assert "runs; 40 trips are assumed each time." in found.to_markdown()
+
+
+@pytest.mark.parametrize("gpu", ["h100", "mi300x"])
+def test_a_limit_of_the_source_gives_a_range_of_times(gpu: str) -> None:
+    """The time is that of the most trips, its range begins with that of the fewest, warm too."""
+    name = f"trips@{line_of('escape')}"
+    for warm in (False, True):
+        asked: dict[str, Any] = {"signature": "*fp32, *fp32", "grid": 1024, "warm": warm}
+
+        def launched_with(assume: dict[str, int], asked: dict[str, Any] = asked) -> Explanation:
+            how = {"kernel": f"{KERNELS}:escape", "constexprs": {"B": BLOCK}, "gpu": gpu}
+            return explain(**how, **asked, assume=assume)
+
+        found = launched_with({})
+        (record,) = found.records
+        least, most = (launched_with({name: trips}).records[0].prediction for trips in (0, 50))
+        assert record.prediction.us == most.us > least.us
+        assert record.prediction.low_us == least.low_us
+        assert record.prediction.high_us == most.high_us
+        assert "most trips of its loops" in record.prediction.basis
+        assert " makes 0 to 50 trips each time, as its data decides" in found.to_markdown()
+        assert record.executed.instructions.high is not None
+
+
+@pytest.mark.parametrize(
+    ("kernel", "signature", "trips", "words"),
+    [
+        ("escape", "*fp32, *fp32", {0: 51}, " is of a loop that makes 0 to 50 trips"),
+        ("escape", "*fp32, *fp32", {1: 5}, " is of a line without a loop whose trips depend on"),
+        ("add_alone", "*fp32, *fp32, *i32", {0: 5}, " is of a loop in which programs wait for"),
+        ("escape", "*fp32, *fp32", {0: -1}, "; give the trips of the loop, a whole number from 0"),
+        ("escape", "*fp32, *fp32", {0: "0..9"}, "; give the trips of the loop, a whole number"),
+    ],
+)
+def test_trips_that_no_loop_makes_are_refused(
+    kernel: str, signature: str, trips: dict[int, Any], words: str
+) -> None:
+    """A wrong line, more trips than the source allows, and a loop that waits are refused."""
+    ((further, number),) = trips.items()
+    name = f"trips@{line_of(kernel) + further}"
+    with pytest.raises(InputError, match=rf"^--assume {name}.*{re.escape(words)}"):
+        launched(kernel, signature, assume={name: number})
 
 
 def test_gathered_rows_are_assumed_to_differ() -> None:

@@ -366,6 +366,47 @@ def test_gathers_and_scatters_of_descriptors(interpreter: Interpreter, tmp_path:
         assert access.active.exact == sum(moved)
 
 
+STEERED = (
+    HEAD
+    + """def kernel(lengths, x, y, CB: tl.constexpr, CMOST: tl.constexpr):
+    inner, total = tl.arange(0, CB), tl.zeros((CB,), tl.float32)
+    program, block = tl.program_id(0), 0
+    while (block < CMOST) & (block < tl.load(lengths + program)):
+        total += tl.load(x + (program * CMOST + block) * CB + inner)
+        block += 1
+    for last in range(tl.load(lengths + program)):
+        tl.store(y + last * CB + inner, total)
+"""
+)
+
+
+def steered(lengths: tuple[int, ...]) -> Drawn:
+    """Return a launch with loops whose trips are in memory, a number for each program."""
+    tensors = {"lengths": Tensor("int32", lengths), "x": Tensor("float32"), "y": Tensor("float32")}
+    return Drawn(STEERED, {**tensors, "CB": 32, "CMOST": 6}, (len(lengths),), 1, frozenset())
+
+
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_assumed_trips_are_as_good_as_the_contents(
+    trips: int, interpreter: Interpreter, tmp_path: Path
+) -> None:
+    """Assuming the trips that numbers in memory give to two loops gives the same counts."""
+    path, ran = written_and_run(drawn := steered((trips,) * 3), interpreter, tmp_path)
+    text = path.read_text("utf-8").splitlines()
+    loops = [n for n, line in enumerate(text, 1) if line.strip().startswith(("while", "for"))]
+    counts = counted(drawn, path, assume={f"trips@{line}": trips for line in loops})
+    assert differences(counts, ran) == []
+
+
+def test_a_run_is_within_what_the_source_allows(interpreter: Interpreter, tmp_path: Path) -> None:
+    """Without values, the counts of a run are in their ranges, and the source's limit is seen."""
+    path, ran = written_and_run(drawn := steered((0, 3, 7)), interpreter, tmp_path)
+    counts = counted(drawn, path)
+    assert outside(counts, ran) == []
+    assert [one.allowed for one in counts.loops] == [Amount(0, 6), Amount(0, None)]
+    assert [one.trips for one in counts.loops] == [Amount(0, 18), Amount(0, None)]
+
+
 def test_an_assumed_number_is_as_good_as_the_contents(
     drawn_and_run: Callable[[Drawn], tuple[Path, Ran]],
 ) -> None:
