@@ -230,6 +230,7 @@ def work_sentences(record: Record) -> Iterator[str]:
         yield from _waste(record, counts)
         yield from _exchanged(record)
         yield from _unknown(counts)
+        yield from _limited_loops(record, counts)
         yield from _beyond(record, counts)
     memory = record.memory
     if memory is not None and memory.kept is not None:
@@ -388,21 +389,27 @@ def _unknown(counts: Counts) -> Iterator[str]:
     if len(found) > MOST_UNKNOWN:
         more = count(len(found) - MOST_UNKNOWN, "further unknown")
         yield f"{more} in `--json`."
-    yield from _limited_loops(counts)
     yield from _empty_loops(counts)
     if counts.not_counted:
         names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
         yield f"Not counted: {listed(names)}."
 
 
-def _limited_loops(counts: Counts) -> Iterator[str]:
+def _limited_loops(record: Record, counts: Counts) -> Iterator[str]:
     """Say which trips a time rests on where the source only limits them."""
     for place, allowed in counts.steered if counts.limits else ():
+        time = (
+            ""
+            if record.prediction is None
+            else (
+                f": the predicted time is that of {allowed.high}, and its range begins with that of"
+                f" {allowed.low}"
+            )
+        )
         yield (
             f"The loop at {line_words(place)} makes {allowed.low} to {allowed.high} trips each"
-            f" time, as its data decides: the predicted time is that of {allowed.high}, and its"
-            f" range begins with that of {allowed.low}. `--assume {trips_at(place.line)}=N` gives"
-            " the time of N trips."
+            f" time, as its data decides{time}. `--assume {trips_at(place.line)}=N` gives what N"
+            " trips do."
         )
 
 

@@ -50,9 +50,9 @@ def ending_jumps(
     jumps = {
         block.stop - 1: (block, lines)
         for block in code.blocks.values()
-        if block.jump is not None and len({*block.successors}) > 1
-        for lines in assumed
-        if _ends_with(places[block.stop - 1], lines)
+        if block.jump is not None
+        and len({*block.successors}) > 1
+        and (lines := _lines(places[block.stop - 1])) in assumed
     }
     passes = {
         number: _Passes.of(code, places, lines, block) for number, (block, lines) in jumps.items()
