@@ -12,6 +12,7 @@ from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.script_runs import explain_script, script_runs
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.record import Record
 
 SCRIPT = """
 import torch
@@ -223,6 +224,45 @@ def test_an_assumed_value_that_prevents_a_launch_is_named(tmp_path: Path) -> Non
     unused = re.findall(r"Nothing asked for a value that `--assume (.*)` gives", page)
     assert unused == ["int=64", "bench.py:1=3"]
     assert len(explain_script(f"{path}:asking", gpu="h100", assume={"float": 5}).lines) == 2
+
+
+HALVING = """
+@triton.jit
+def halve(x, y, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    numbers = tl.load(x + at)
+    while tl.max(numbers) > 1:
+        numbers = numbers // 2
+    tl.store(y + at, numbers)
+
+
+def halving():
+    x = torch.empty(1 << 20, dtype=torch.int32, device="cuda")
+    halve[(1024,)](x, torch.empty_like(x), BLOCK=1024)
+"""
+
+
+def test_trips_are_assumed_of_the_loops_of_a_script(tmp_path: Path) -> None:
+    """A launch of a script takes the trips of a loop, and a line without one is refused."""
+    path = tmp_path / "bench.py"
+    path.write_text(SCRIPT + HALVING, encoding="utf-8")
+    line = SCRIPT.count("\n") + HALVING.partition("while")[0].count("\n") + 1
+
+    def launched(*assume: str) -> Record:
+        name = f"{path}:halving"
+        (one,) = explain_script(name, gpu="h100", assume=assume, compared=False).lines
+        assert isinstance(one.run, Explanation)
+        (record,) = one.run.records
+        return record
+
+    assert launched().prediction is None
+    record = launched(f"trips@{line}=9", "int=64")
+    assert record.prediction is not None
+    assert [one.trips.exact for one in record.counts.loops] == [9 * 1024]
+    with pytest.raises(
+        InputError, match=rf"trips@{line + 1} is of a line without a loop.*: {line}$"
+    ):
+        launched(f"trips@{line + 1}=9")
 
 
 MISSING = """
