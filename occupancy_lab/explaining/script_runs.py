@@ -20,12 +20,15 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import NOT_LAUNCHED, Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError, few_of, refuse, shortened
+from occupancy_lab.explaining.commands import OF_SCRIPT
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.overview import Overview, ScriptLine
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus, option_name
 from occupancy_lab.kernel import Variant
+from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.notation import constant_word
 from occupancy_lab.options import KNOBS
 from occupancy_lab.signature import (
     are_chosen,
@@ -40,6 +43,7 @@ from occupancy_lab.text.words import count
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.assumptions import Value
     from occupancy_lab.compiling.compiler import Compilation, Compiler
@@ -49,7 +53,7 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining.overview import LaunchError
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.launch import BoundLaunch, Launch
+    from occupancy_lab.launch import Launch
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
@@ -356,13 +360,52 @@ def read_values(
     return chosen
 
 
-def read_both(assume: Words) -> tuple[dict[str, Value], list[str]]:
-    """Return what *assume* has for values that a script reads, and the words for its kernels."""
+def assumed_words(assume: Words) -> list[str]:
+    """Return *assume* as a command line has it."""
     if isinstance(assume, Mapping):
-        assume = [f"{name}={value}" for name, value in assume.items()]
-    given = [assume] if isinstance(assume, str) else [*assume]
-    words = [word for word in given if not names_value(word)]
-    return given_values(filter(names_value, given)), words
+        return [f"{name}={value}" for name, value in assume.items()]
+    return [assume] if isinstance(assume, str) else [*assume]
+
+
+def read_both(assume: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
+    """Return what *assume* has for values that a script reads, and the words for its kernels."""
+    words = [word for word in assume if not names_value(word)]
+    return given_values(filter(names_value, assume)), words
+
+
+def _as_typed(
+    run: Explanation,
+    script: str,
+    launches: Sequence[ScriptLaunch],
+    chosen: Mapping[str, tuple[Any, ...]],
+    assume: Sequence[str],
+) -> Explanation:
+    """Return *run* with a description of each launch, from which `tune` finds it in *script*.
+
+    There is none of a kernel that is launched with an autotuner, or with several dtypes.
+    """
+    own = [one for one in launches if one.bound.kernel == run.runs[0].kernel]
+    if any(one.tuned or one.bound.dtypes != own[0].bound.dtypes for one in own):
+        return run
+    others = len({one.bound.kernel for one in launches}) > 1
+
+    def typed(one: Asked) -> dict[str, Any]:
+        bound = BoundLaunch.of(one.function, one.launch)
+        passed = {**bound.arguments, **bound.options}
+        given = {name: passed[name] for name in chosen if name in passed}
+        words = {name: constant_word(given[name]) for name in given.keys() - {*KNOBS}}
+        constexprs = {name: word for name, word in words.items() if name in bound.constexprs}
+        return {
+            "kernel": script,
+            OF_SCRIPT: bound.kernel if others else None,
+            "constexprs": constexprs,
+            "options": {name: words[name] for name in words.keys() - constexprs.keys()},
+            **{name: given[name] for name in KNOBS if name in given},
+            "assume": assume,
+        }
+
+    asked = (dataclasses.replace(one, typed=typed(one)) for one in run.asked)
+    return dataclasses.replace(run, asked=tuple(asked))
 
 
 def read_assumed_of(launches: Iterable[ScriptLaunch], words: Words) -> dict[str, Assumption]:
@@ -422,7 +465,8 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     function launches nothing, and for values that no launch takes.
     """
     directory = store_directory() if cache else None
-    values, words = read_both(assume)
+    given = assumed_words(assume)
+    values, words = read_both(given)
     lines, ran, environment = [], [], find_environment(triton)
     settings: dict[str, Any] = {"constexprs": constexprs, "options": options}
     settings |= {"num_warps": num_warps, "num_stages": num_stages}
@@ -434,8 +478,11 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
             ran.append(script.ran)
             chosen = read_values(name, script.launches, gpus, **settings)
             assumed = read_assumed_of(script.launches, words)
-            for first, run in script_runs(script, chosen, assumed, warm=warm):
+            for first, found in script_runs(script, chosen, assumed, warm=warm):
+                run = found
+                if isinstance(found, Explanation):
+                    run = _as_typed(found, name, script.launches, chosen, given)
+                    if compared:
+                        run.to_document()  # compiles what it compares with while it is open
                 lines.append(ScriptLine(first, run, one))
-                if compared and isinstance(run, Explanation):
-                    run.to_document()  # compiles what it compares with while the script is open
     return ScriptExplanation(name, tuple(lines), tuple(ran))

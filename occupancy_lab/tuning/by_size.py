@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from occupancy_lab.arguments import TRITON_DTYPES, Pointer, plain
+from occupancy_lab.arguments import plain
 from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -288,7 +288,7 @@ class Tuner:
             digest=self.launches.digest,
             triton=self.launches.compiler(self.gpus[0]).environment.triton,
             sizes=tuple(first.size),
-            tensors=dtypes_of(bound),
+            tensors=bound.dtypes,
             constexprs={
                 name: in_file(value)
                 for name, value in self.launches.passed(first).items()
@@ -403,15 +403,6 @@ def as_values(config: Mapping[str, Any]) -> Settings:
                 " truth values and texts alone; leave it to the launch line"
             )
     return config
-
-
-def dtypes_of(bound: BoundLaunch) -> dict[str, str]:
-    """Return the dtype of each tensor that a launch passes, by Triton's names."""
-    return {
-        name: TRITON_DTYPES[one.dtype]
-        for name, one in bound.arguments.items()
-        if isinstance(one, Pointer)
-    }
 
 
 def _sizes(candidates: Sequence[Candidate]) -> list[Size]:

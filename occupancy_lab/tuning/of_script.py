@@ -19,6 +19,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.script_runs import (
+    assumed_words,
     calls_of,
     chosen_launches,
     compiler_of,
@@ -32,7 +33,7 @@ from occupancy_lab.explaining.script_runs import (
 )
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.tuning.by_size import Candidate, Tuner, as_values, dtypes_of, text_of
+from occupancy_lab.tuning.by_size import Candidate, Tuner, as_values, text_of
 from occupancy_lab.tuning.tuned_file import LeftOut, in_file
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
             raises it for.
     """
     directory = store_directory() if cache else None
-    values, words = read_both(assume)
+    values, words = read_both(assumed_words(assume))
     how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
     how |= {"timeout": compile_timeout, "assume": values, "untuned": True}
     how |= {"environment": find_environment(triton)}
@@ -215,6 +216,8 @@ def _of_kernel(
         refuse(f"{name} launches several kernels called {names[0]}; launch one of them alone")
     if not all(one.digest for one in tunable):
         refuse(f"{names[0]} is launched by another process; let {name} launch it itself")
+    autotuned = [one for one in tunable if one.first.tuned]
+    tunable = autotuned or tunable
     for setting in chosen:
         if not any(one.has(setting) for one in tunable):
             refuse(f"{names[0]} takes no {shortened(setting)}; leave it out")
@@ -227,7 +230,7 @@ def _of_kernel(
 
 def _check_dtypes(name: str, calls: Sequence[_Call]) -> None:
     """Raise InputError if the *calls* of a kernel pass tensors of several dtypes."""
-    first, *others = (dtypes_of(one.bound) for one in calls)
+    first, *others = (one.bound.dtypes for one in calls)
     for other in others:
         for tensor in first.keys() | other.keys():
             if (mine := first.get(tensor)) != (its := other.get(tensor)):

@@ -172,6 +172,11 @@ from launched_kernels import transpose
 def main():
     x = torch.empty(4096, 2048, dtype=torch.float16, device="cuda")
     transpose[64, 32](x, torch.empty_like(x), 4096, 2048, BLOCK=64)
+
+def follows():
+    x = torch.empty(4096, 2048, dtype=torch.float16, device="cuda")
+    grid = lambda named: (4096 // named["BLOCK"], 2048 // named["BLOCK"])
+    transpose[grid](x, torch.empty_like(x), 4096, 2048, BLOCK=64)
 """
 
 
@@ -192,3 +197,17 @@ def test_the_command_of_a_page_ranks_blocks(tmp_path: Path, *, is_script: bool) 
     assert "These are 4" not in ranked.stdout
     assert "cdiv(M, BLOCK), cdiv(N, BLOCK)" in found
     assert "does not do the whole work" not in ranked.stdout
+
+
+@pytest.mark.slow
+def test_the_command_of_a_program_is_the_program(tmp_path: Path) -> None:
+    """If the program's grid follows the block, `tune` finds signature and grid in the program."""
+    (tmp_path / "main.py").write_text(MAIN.format(folder=str(Path(FILE).parent)))
+    asked = (f"{tmp_path / 'main.py'}:follows", "--gpu", "h100", "--num-warps", "8")
+    page = run("explain", *asked, "--format", "markdown").stdout
+    (found,) = re.findall(r"`occupancy-lab (tune .*)` ranks blocks further away", page)
+    assert found.startswith(f"tune {asked[0]} --gpu h100 --constexpr BLOCK=")
+    assert re.search(r" --num-warps \d+$", found)
+    ranked = run(*shlex.split(found))
+    assert ranked.returncode == 0, ranked.stderr
+    assert "transpose: 1 size on H100 SXM" in ranked.stdout
