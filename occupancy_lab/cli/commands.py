@@ -134,7 +134,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         print_answer(found, form)
         return
     if without := options.first_given(("output", "search"), {**asked, "output": output}):
-        refuse(f"{without} would be ignored without --sizes")
+        refuse(f"{without} would be ignored without --sizes or a function that launches kernels")
     if launch is not None:
         from occupancy_lab.tuning.search import tune_launches
 

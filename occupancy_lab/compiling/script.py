@@ -96,6 +96,11 @@ class Ran:
     feeds: tuple[Feed, ...] = ()
     """The launches that share tensors with the launch right before them."""
 
+    @property
+    def why_it_failed(self) -> str:
+        """Why the script did not come to its end, with what was assumed before."""
+        return f"{self.failure}{_assumed_words(self.assumed)}"
+
     def unused_assumptions(self) -> Iterator[str]:
         """Return a sentence for each given assumption that nothing used."""
         for word in self.not_asked_for:
@@ -265,7 +270,7 @@ class Script:
         if ran.printed:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
         if ran.failure is not None and not ran.launches and self._request.arguments is None:
-            refuse(f"{ran.failure}{_assumed_words(ran.assumed)}")
+            refuse(ran.why_it_failed)
         return ran
 
     def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:

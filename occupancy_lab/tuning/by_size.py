@@ -369,11 +369,19 @@ class Tuner:
             compiled |= {*chosen}
             places = [place for key in chosen for place in near[key]]
             tried |= {(text_of(size), _key(config)) for config, size, _ in places}
-            made = [self.launches.at(size, config, gpu) for config, size, _ in places]
-            found = self._predicted(made, gpu)
-            for (candidate, run), (_, _, record) in zip(found, places, strict=True):
+            made = [(self._tried(size, config, gpu), record) for config, size, record in places]
+            found = self._predicted([one for one, _ in made if one is not None], gpu)
+            before = [record for one, record in made if one is not None]
+            for (candidate, run), record in zip(found, before, strict=True):
                 if _does_as(record, run):
                     runs.append((candidate, run))
+
+    def _tried(self, size: Size, config: Settings, gpu: Gpu) -> Candidate | None:
+        """Return a configuration at a size, or None if the grid or heuristics do not take it."""
+        try:
+            return self.launches.at(size, config, gpu)
+        except InputError:
+            return None
 
 
 def _settings(

@@ -76,7 +76,7 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
     The function is run without a GPU, as by `explain_script`, and nothing is launched. Each size
     that it launches has a choice on each GPU. Sizes are told apart by the whole numbers that the
     launches pass and by their constexprs, where these differ; strides count only where nothing
-    else differs. Of launches of one size the first counts.
+    else tells launches apart. Of launches of one size the first counts.
 
     Args:
         name: The function, `file.py:function`, which can be called without arguments.
@@ -108,7 +108,7 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
         scripts = [stack.enter_context(Script(name, one, directory, **how)) for one in gpus]
         for script in scripts:
             if script.ran.failure is not None:
-                refuse(script.ran.failure)
+                refuse(script.ran.why_it_failed)
         every = [one for script in scripts for one in script.launches]
         settings: dict[str, Any] = {"constexprs": constexprs, "options": options}
         settings |= {"num_warps": num_warps, "num_stages": num_stages}
@@ -232,7 +232,7 @@ def _check_dtypes(name: str, calls: Sequence[_Call]) -> None:
     """Raise InputError if the *calls* of a kernel pass tensors of several dtypes."""
     first, *others = (one.bound.dtypes for one in calls)
     for other in others:
-        for tensor in first.keys() | other.keys():
+        for tensor in dict.fromkeys((*first, *other)):
             if (mine := first.get(tensor)) != (its := other.get(tensor)):
                 refuse(
                     f"{name} launches {calls[0].bound.kernel} with {tensor} of {mine} and of"
@@ -246,9 +246,9 @@ def size_names(
 ) -> list[str]:
     """Return the names of the values that tell the sizes of *launches* apart, on each GPU.
 
-    These are the values that differ on a GPU, and the *constexprs* that differ between GPUs. A
-    stride is among them only if it tells launches apart that nothing else does. A single size is
-    named by all its numbers but the strides.
+    These are the numbers that differ on a GPU, or all numbers if none does, and the *constexprs*
+    that differ, between GPUs too. A stride is among them only if it tells launches apart that
+    nothing else does.
     """
     every = [one for of_gpu in launches for one in of_gpu]
     names = list(dict.fromkeys(name for one in every for name in one))
@@ -256,12 +256,11 @@ def size_names(
     def count(names: Sequence[str], among: Sequence[Mapping[str, Any]] = every) -> int:
         return len({repr([one.get(name) for name in names]) for one in among})
 
-    differing = [one for one in names if any(count([one], of_gpu) > 1 for of_gpu in launches)]
-    told = differing or [name for name in names if name not in constexprs]
-    found = [name for name in told if not _is_stride(name)]
-    found += [name for name in constexprs if name not in found and count([name]) > 1]
-    for name in filter(_is_stride, differing):
-        if count([*found, name]) > count(found):
+    numbers = [name for name in names if name not in constexprs and not _is_stride(name)]
+    differing = [one for one in numbers if any(count([one], of_gpu) > 1 for of_gpu in launches)]
+    found = (differing or numbers) + [name for name in constexprs if count([name]) > 1]
+    for name in filter(_is_stride, names):
+        if name not in found and count([*found, name]) > count(found):
             found.append(name)
     return [name for name in names if name in found]
 

@@ -190,11 +190,12 @@ M_AND_N = ({"m": 4, "n": 4, "x_stride": 4}, {"m": 8, "n": 4, "x_stride": 4})
         ([[*M_AND_N, {"m": 4, "n": 4, "x_stride": 8}]], ["m", "x_stride"]),
         ([[*M_AND_N, {"m": 2, "n": 2, "x_stride": 2}]], ["m", "n"]),
         ([M_AND_N[:1], M_AND_N[1:]], ["m", "n"]),
+        ([[M_AND_N[0], {**M_AND_N[0], "x_stride": 1}]], ["m", "n", "x_stride"]),
         ([[{"x_stride": 4}], [{"x_stride": 4}]], []),
     ],
 )
 def test_sizes_are_named_by_what_differs(launches: Any, names: list[str]) -> None:
-    """Strides are left out where they follow, and a single size is named by all other numbers."""
+    """Strides are left out where they follow; if nothing else differs, all other numbers count."""
     assert size_names(launches, ()) == names
 
 
@@ -240,6 +241,18 @@ def test_a_search_goes_on_in_the_program(script: str, monkeypatch: pytest.Monkey
     assert found.config["BLOCK"] not in {64, 1024}
     assert found.only == {"n": 1000, "grid": [-(-1000 // found.config["BLOCK"])]}
     assert found.elsewhere["BLOCK"] in {64, 1024}
+
+
+def test_a_search_leaves_out_what_the_program_refuses(
+    script: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block for which the program's grid function fails is not tried."""
+    monkeypatch.setattr(by_size, "SEARCHED", 4)
+    grid = '(triton.cdiv(n, named["BLOCK"]),)'
+    picky = SCRIPT.replace(grid, f'{grid} if named["BLOCK"] in (64, 1024) else 1 / 0')
+    Path(script).write_text(picky, encoding="utf-8")
+    found = tune_script(f"{script}:main", gpu="h100", search=True).gpus["h100"]
+    assert {one.config["BLOCK"] for one in found} <= {64, 1024}
 
 
 def test_a_search_needs_no_autotuner(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
