@@ -134,6 +134,10 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         print_answer(found, form)
         return
     if without := options.first_given(("output", "search"), {**asked, "output": output}):
+        if launch is not None:
+            from occupancy_lab.kernel import kernel_file
+
+            kernel_file(launch)  # refuses a file that does not exist
         refuse(f"{without} would be ignored without --sizes or a function that launches kernels")
     if launch is not None:
         from occupancy_lab.tuning.search import tune_launches

@@ -294,3 +294,10 @@ def test_options_without_use_are_refused(script: str, words: str, why: str) -> N
     assert (done.returncode, done.stdout) == (2, "")
     assert why in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_program_that_does_not_exist_is_named(tmp_path: Path) -> None:
+    """The file that is missing is named, not the options that need it."""
+    done = run("tune", f"{tmp_path}/none.py:main", "--output", str(tmp_path / "tuned.json"))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"there is no file {tmp_path}/none.py" in done.stderr
