@@ -76,3 +76,10 @@ def main():
     """Multiply two matrices, as a benchmark would."""
     a = torch.randn((4096, 4096), device="cuda", dtype=torch.float16)
     multiply(a, a)
+
+
+def shapes():
+    """Multiply matrices of three shapes."""
+    for m, n, k in ((4096, 4096, 4096), (1024, 1024, 1024), (16, 4096, 4096)):
+        a = torch.randn((m, k), device="cuda", dtype=torch.float16)
+        multiply(a, torch.randn((k, n), device="cuda", dtype=torch.float16))

@@ -18,7 +18,7 @@ def step(x, weight, bias, matrix):
     return multiply(y, matrix)
 
 
-def main(steps):
+def main(steps=1):
     """Make so many steps."""
     half = {"device": "cuda", "dtype": torch.float16}
     x, matrix = torch.randn((4096, 2048), **half), torch.randn((2048, 2048), **half)

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
     from occupancy_lab.tuning import perf_model as perf_model
     from occupancy_lab.tuning import tune as tune
     from occupancy_lab.tuning.by_size import tune_sizes as tune_sizes
+    from occupancy_lab.tuning.of_script import tune_script as tune_script
     from occupancy_lab.tuning.search import tune_launches as tune_launches
     from occupancy_lab.tuning.tuned import UntunedWarning as UntunedWarning
     from occupancy_lab.tuning.tuned import tuned as tuned

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
 import enum
 import functools
@@ -325,8 +326,8 @@ def load_function(name: str) -> tuple[Any, str]:
             there = few_of(_triton_functions(module))
             if callable(found):
                 refuse(
-                    f"{path}.py:{entry} is a Python function, which explain and trace can run;"
-                    f" here give a Triton function: it has {there}"
+                    f"{path}.py:{entry} is a Python function, which explain, tune and trace"
+                    f" can run; here give a Triton function: it has {there}"
                 )
             refuse(f"{path}.py has no Triton function {quoted(entry)}; it has {there}")
         return found, entry
@@ -360,6 +361,42 @@ def innermost(function: Any) -> Any:
     while triton_class(function) in {"Autotuner", "Heuristics"}:
         function = function.fn
     return function
+
+
+def autotuner_of(kernel: Any) -> Any | None:
+    """Return the autotuner of *kernel*, which heuristics may enclose; None if it has none."""
+    while triton_class(kernel) == "Heuristics":
+        kernel = kernel.fn
+    return kernel if triton_class(kernel) == "Autotuner" else None
+
+
+def as_compared(kernel: Any) -> Any:
+    """Return *kernel* as its author configured it: without `tuned` and without ranking.
+
+    The package's own hooks drop and rank for this machine's GPU; an author's early_config_prune
+    stays, because it says what is right.
+    """
+    kernel = getattr(kernel, "untuned", kernel)
+    if triton_class(kernel) not in {"Autotuner", "Heuristics"}:
+        return kernel
+    copied = copy.copy(kernel)
+    copied.fn = as_compared(kernel.fn)
+    if triton_class(kernel) == "Autotuner":
+        copied.perf_model = None
+        if getattr(kernel.early_config_prune, "__module__", "").startswith(f"{__package__}."):
+            copied.early_config_prune = None
+    return copied
+
+
+def without_autotuner(kernel: Any) -> Any:
+    """Return *kernel* with only its heuristics, for launches whose configuration is given."""
+    if triton_class(kernel) == "Autotuner":
+        return without_autotuner(kernel.fn)
+    if triton_class(kernel) != "Heuristics":
+        return kernel
+    copied = copy.copy(kernel)
+    copied.fn = without_autotuner(kernel.fn)
+    return copied
 
 
 def is_triton_function(found: object) -> bool:

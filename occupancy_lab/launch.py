@@ -163,6 +163,15 @@ class BoundLaunch:
     tiles: tuple[str, ...] = ()
     """The constexprs that set the size of a tile, as far as the source shows."""
 
+    @property
+    def dtypes(self) -> dict[str, str]:
+        """The dtype of each tensor that the launch passes, by Triton's names."""
+        return {
+            name: TRITON_DTYPES[one.dtype]
+            for name, one in self.arguments.items()
+            if isinstance(one, Pointer)
+        }
+
     @classmethod
     def of(cls, function: Any, launch: Launch, **others: Any) -> Self:
         """Return *launch* as *function* takes it; *others* are further fields of a subclass."""

@@ -386,9 +386,9 @@ class Parameters:
         sentence = f"{self.name} is not given {few_of(missing)}"
         asked = {name: text for name, text in texts.items() if len(text) <= LONGEST_TEXT}
         asked |= {
-            name: _constant_text(values[0])
+            name: constant_word(values[0])
             for name, values in settings.items()
-            if name in self.by_name and len(_constant_text(values[0])) <= LONGEST_TEXT
+            if name in self.by_name and len(constant_word(values[0])) <= LONGEST_TEXT
         }
         for example in (self._by_name(asked), self._in_order(asked)):
             if example.isprintable() and len(sentence) + len(example) < LONGEST_SENTENCE:
@@ -423,7 +423,7 @@ class Parameters:
         """
         default = self.defaults.get(name)
         if name in self.defaults and is_constant(default) and not isinstance(default, str | tuple):
-            return _constant_text(default)
+            return constant_word(default)
         if self.is_constexpr(name):
             return USUAL_KNOBS.get(name, "VALUE")
         declared = self.by_name[name].annotation_type.replace("*k", "*")
@@ -444,7 +444,7 @@ def written(
     signature, constants = [], []
     for name, value in arguments.items():
         if name in constexprs:
-            constants.append(f"{name}={_constant_text(value)}")
+            constants.append(f"{name}={constant_word(value)}")
         elif isinstance(value, Pointer) and value.storage_bytes:
             size = value.storage_bytes // DtypeName(value.dtype).itemsize
             mark = "" if value.aligned else ":1"
@@ -456,7 +456,8 @@ def written(
     return ", ".join(signature), tuple(constants)
 
 
-def _constant_text(value: Any) -> str:
+def constant_word(value: Any) -> str:
+    """Return the value of a constexpr or an option as `read_constant` takes it."""
     return str(value) if isinstance(value, Dtype) else repr(value)
 
 

@@ -106,9 +106,7 @@ occupancy-lab sweep examples/matmul.py:tuned_matmul --gpu h100,mi300x \\
     --signature "*fp16,*fp16,*fp16,4096,4096,4096,4096,4096,4096" \\
     --grid "cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)\""""
 TUNED = """\
-occupancy-lab tune examples/matmul.py:tuned_matmul --gpu h100,b200,mi300x \\
-    --signature "*fp16,*fp16,*fp16,M,N,K,K,N,N" --grid "cdiv(M, BLOCK_M) * cdiv(N, BLOCK_N)" \\
-    --sizes examples/matmul_sizes.csv --output tuned.json"""
+occupancy-lab tune examples/matmul.py:shapes --gpu h100,b200,mi300x --output tuned.json"""
 SCRIPT = "occupancy-lab explain examples/matmul.py:main --gpu b200"
 CACHED = "sweep --cols 12672 --gpu h100,mi300x --num-warps 4,8,16,32 --num-stages 1,2 --quiet"
 """The command that fills the scanned cache."""

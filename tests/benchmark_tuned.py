@@ -18,8 +18,8 @@ from triton.compiler import CompiledKernel
 
 import occupancy_lab
 from occupancy_lab.compiling.offline import offline
+from occupancy_lab.digest import source_digest
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.tuning.space import source_digest
 
 ROUNDS, LAUNCHES = 30, 1000
 BLOCKS = ("BLOCK_SIZE_M", "BLOCK_SIZE_N", "BLOCK_SIZE_K")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from occupancy_lab.text.document import Answer
+    from occupancy_lab.tuning.tuned_file import TunedFile
 
 
 @click.command(cls=options.Command, ignored=(options.NOTHING_KEPT,))
@@ -64,12 +65,15 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
         options.NOTHING_KEPT,
         options.Ignored(("--top",), beside="--json", without="--measure"),
         options.Ignored(("--top",), beside="--sizes"),
-        options.Ignored(("--output", "--search"), without="--sizes"),
     ),
 )
 @options.any_launch_options
 @options.matrix_options
-@click.option("--kernel", help="Kernels that do the same [default: the softmax kernels].")
+@click.option(
+    "--kernel",
+    help="Kernels that do the same [default: the softmax kernels]; for FILE.py:main the kernel to"
+    " tune, if it launches several.",
+)
 @click.option(
     "--gpu", metavar="NAME", help="h100, mi300x, ... [default: this machine's GPU, or h100]."
 )
@@ -81,7 +85,11 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
 @click.option(
     "--output", type=options.File(), help="Write the choice at each size to a file, as JSON."
 )
-@click.option("--search", is_flag=True, help="Search beyond the configurations, with --sizes.")
+@click.option(
+    "--search",
+    is_flag=True,
+    help="Search beyond the configurations, with --sizes or for FILE.py:main.",
+)
 @options.triton_option
 @options.grid_options
 @click.option("--measure", is_flag=True, help="Launch the best predicted, and choose among them.")
@@ -112,20 +120,25 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     """Choose a configuration by prediction; with --measure launch only the best predicted.
 
     For FILE.py:FUNCTION it chooses among the values of --constexpr, --num-warps and --num-stages;
-    with --sizes at each size, for `@occupancy_lab.tuned` to launch.
+    with --sizes at each size, for `@occupancy_lab.tuned` to launch. FILE.py:main is an ordinary
+    function: a kernel that it launches is tuned at each size that it launches.
     """
     progress: dict[str, Any] = {} if quiet else {"progress": show_status}
-    if launch is not None and asked["sizes"] is not None:
+    if launch is not None and (asked["sizes"] is not None or options.is_script(launch)):
         from occupancy_lab.files import check_outputs, export
-        from occupancy_lab.tuning.by_size import tune_sizes
 
         check_outputs({"--output": output}, inputs={"--sizes": asked["sizes"]})
-        given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output")
-        found = tune_sizes(**given, **progress)
+        found = _tuned_by_size(launch, asked, progress)
         if output is not None:
             export(Path(output), found.to_json() + "\n")
         print_answer(found, form)
         return
+    if without := options.first_given(("output", "search"), {**asked, "output": output}):
+        if launch is not None:
+            from occupancy_lab.kernel import kernel_file
+
+            kernel_file(launch)  # refuses a file that does not exist
+        refuse(f"{without} would be ignored without --sizes or a function that launches kernels")
     if launch is not None:
         from occupancy_lab.tuning.search import tune_launches
 
@@ -147,6 +160,22 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
                 measuring_progress=measuring,
             )
         print_answer(tuning, form, tuning.to_document(top))
+
+
+def _tuned_by_size(launch: str, asked: dict[str, Any], progress: dict[str, Any]) -> TunedFile:
+    if not options.is_script(launch):
+        from occupancy_lab.tuning.by_size import tune_sizes
+
+        given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output")
+        return tune_sizes(**given, **progress)
+    from occupancy_lab.explaining.script_runs import check_described
+    from occupancy_lab.tuning.of_script import tune_script
+
+    given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output", "kernel")
+    if options.is_written("top"):
+        refuse(f"--top would be ignored for {launch}, whose sizes are all shown")
+    check_described(launch, given, tune_script)
+    return tune_script(launch, **{**given, "kernel": asked["kernel"]}, **progress)
 
 
 @click.command(cls=options.Command)

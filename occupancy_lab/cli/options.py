@@ -359,6 +359,19 @@ _OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "source", "quiet", "
 _USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
 
 
+def is_script(launch: str) -> bool:
+    """Return whether FILE.py:FUNCTION is an ordinary function, which makes launches itself."""
+    from occupancy_lab.compiling.script import names_script
+
+    return names_script(launch)
+
+
+def is_written(name: str) -> bool:
+    """Return whether the parameter *name* is written on the command line."""
+    written = click.get_current_context().get_parameter_source(name)
+    return written is ParameterSource.COMMANDLINE
+
+
 def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, Any]:
     """Return the options that apply to FILE.py:FUNCTION, and *others*, for `explain_launch`.
 
@@ -366,13 +379,8 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     """
     taken = {*_OF_ANY, *others}
     given = {name: value for name, value in asked.items() if name in taken and _is_given(value)}
-    context = click.get_current_context()
-    written = (
-        name
-        for name in context.params
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    )
-    foreign = sorted(set(written) - taken - _OF_EITHER)
+    written = filter(is_written, click.get_current_context().params)
+    foreign = sorted({*written} - taken - _OF_EITHER)
     if foreign:
         if ".py" not in launch:
             refuse(

@@ -65,6 +65,9 @@ WRITES = re.compile("store|atomic|to_global|asm|scatter")
 READS = re.compile("load|gather")
 """Matches the names of Triton's functions that return what they read, never an address."""
 
+TYPES = {"dtype", "type", "shape"}
+"""Attributes of an address that are no address."""
+
 
 def written_parameters(function: Any) -> frozenset[str]:
     """Return the parameters of a JITFunction through which it may write."""
@@ -151,8 +154,12 @@ class _Reader(ast.NodeVisitor):
     def _of(self, node: ast.AST) -> frozenset[str]:
         if isinstance(node, ast.Name):
             return frozenset(self.roots.get(node.id, ()))
+        if isinstance(node, ast.Compare) or (isinstance(node, ast.Attribute) and node.attr in TYPES):
+            return frozenset()
         parts = list(ast.iter_child_nodes(node))
-        if isinstance(node, ast.Call):
+        if isinstance(node, ast.IfExp):
+            parts = [node.body, node.orelse]
+        elif isinstance(node, ast.Call):
             called, name = self._called(node), _dotted(node.func)[-1:]
             if called is not None:
                 parts = self._given(node, called, _read(called, self._callers)[1])

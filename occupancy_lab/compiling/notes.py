@@ -46,6 +46,8 @@ class ScriptLaunch:
     """How often the launch is made."""
     tuned: Mapping[str, Plain]
     """The values set by the autotuner's configuration, by name; empty without an autotuner."""
+    passed: tuple[str, ...] = ()
+    """The arguments and options that the launch line itself passes, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,16 @@ from occupancy_lab.compiling.notes import (
     read_notes,
 )
 from occupancy_lab.compiling.offline import offline
+from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import Variant, changed, innermost, variants
+from occupancy_lab.kernel import (
+    Variant,
+    as_compared,
+    autotuner_of,
+    changed,
+    innermost,
+    variants,
+)
 from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
@@ -98,12 +106,22 @@ class _Thread(threading.local):
 class Recorder:
     """Notes the launches of all threads and processes while it is `recording`."""
 
-    def __init__(self, gpu: Gpu, store: Store, folder: Path, assumed: Mapping[str, Value]) -> None:
+    def __init__(
+        self,
+        gpu: Gpu,
+        store: Store,
+        folder: Path,
+        assumed: Mapping[str, Value],
+        *,
+        untuned: bool = False,
+    ) -> None:
         """Let the script's further processes keep their notes in *folder*.
 
-        *assumed* replaces the usual assumptions about values.
+        *assumed* replaces the usual assumptions about values. With *untuned* kernels are launched
+        as `as_compared` returns them.
         """
         self.gpu = gpu
+        self._untuned = untuned
         self.given = assumed
         self.store = store
         self.folder = folder
@@ -123,6 +141,7 @@ class Recorder:
         self._uses: dict[tuple[str, str], dict[tuple[str, str, str], None]] = {}
         self._handed: dict[Any, list[tuple[tuple[str, str], str]]] = {}
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
+        self._compared: dict[int, tuple[Any, Any]] = {}
         self._told: dict[Told, None] = {}
 
     def begin_process(self, notes: Notes | None = None) -> None:
@@ -133,10 +152,16 @@ class Recorder:
         self._notes = notes or Notes(self.folder)
         self._notes.write(Began(os.getpid()))
 
-    def note(self, *variants: Variant, storages: Mapping[str, Any] = NO_STORAGES) -> None:
+    def note(
+        self,
+        *variants: Variant,
+        storages: Mapping[str, Any] = NO_STORAGES,
+        passed: Iterable[str] = (),
+    ) -> None:
         """Count a launch, or all the variants that an autotuner would try for it.
 
-        *storages* are the storages of its tensors, by parameter.
+        *storages* are the storages of its tensors, by parameter; *passed* is what the launch line
+        passes.
 
         Raises InputError if an argument is missing.
         """
@@ -147,7 +172,12 @@ class Recorder:
                 is_new = key not in self._found
                 if is_new:
                     self._plain[key] = ScriptLaunch(
-                        _in_plain(variant), place(), self._calls, 0, _texts(variant.tuned)
+                        _in_plain(variant),
+                        place(),
+                        self._calls,
+                        0,
+                        _texts(variant.tuned),
+                        tuple(passed),
                     )
                     self._found[key] = variant
                 self._times[key] = self._times.get(key, 0) + 1
@@ -276,6 +306,15 @@ class Recorder:
             return str(error)
         return _in_plain(Variant(found.function, launch)).launch
 
+    def digests(self, launches: Iterable[int]) -> list[str]:
+        """Return the `source_digest` of the kernel of each of *launches*, given by their index.
+
+        It is "" for a launch of another process.
+        """
+        found = [*self._found.values()]
+        kernels = [found[index] for index in launches]
+        return [source_digest(one.function) if isinstance(one, Variant) else "" for one in kernels]
+
     def _outcome_of(self, variant: Variant) -> Resources | Failure:
         try:
             return self.resources_of(variant)
@@ -308,10 +347,23 @@ class Recorder:
         if not kwargs.pop("warmup"):
             _check_arguments(innermost(kernel), args, kwargs)
             with contextlib.suppress(EmptyGridError):  # Triton compiles it, and launches nothing
-                found = list(variants(kernel, args, kwargs, grid))
+                found = self._variants(kernel, args, kwargs, grid)
                 self._note_given(found, args, kwargs)
                 return _Compiled(self, found[0])
-        return _Compiled(self, next(variants(kernel, args, kwargs)))
+        return _Compiled(self, self._variants(kernel, args, kwargs)[0])
+
+    def _variants(
+        self, kernel: Any, args: tuple[Any, ...], kwargs: dict[str, Any], grid: Any = None
+    ) -> list[Variant]:
+        if not self._untuned:
+            return list(variants(kernel, args, kwargs, grid))
+        # The copy is kept, because pruning is done once for each tuner.
+        _, compared = self._compared.setdefault(id(kernel), (kernel, as_compared(kernel)))
+        if autotuner_of(compared) is None and autotuner_of(kernel) is not None:
+            # Without an autotuner of its own it is launched as if the line passed what was tuned.
+            found = variants(kernel, args, kwargs, grid)
+            return [dataclasses.replace(one, tuned={}) for one in found]
+        return list(variants(compared, args, kwargs, grid))
 
     def _launched_compiled(
         self,
@@ -344,7 +396,7 @@ class Recorder:
             for name, one in tensors.items()
             if hasattr(one, "untyped_storage")
         }
-        self.note(*with_values(found, args, kwargs, values_of), storages=storages)
+        self.note(*with_values(found, args, kwargs, values_of), storages=storages, passed=named)
         for name in written_parameters(function) & named.keys():
             forget(named[name])
 
@@ -372,7 +424,7 @@ class Recorder:
         """
         from unittest import mock
 
-        from triton.runtime.autotuner import Autotuner
+        from triton.runtime.autotuner import Autotuner, Heuristics
         from triton.runtime.jit import JITFunction
 
         run, prune = JITFunction.run, Autotuner.prune_configs
@@ -383,9 +435,10 @@ class Recorder:
                 return run(function, *args, **kwargs)
             return self._launched(function, args, kwargs)
 
-        def note_tuned(tuner: Any, *args: Any, **kwargs: Any) -> Any:
-            tuner.best_config = tuner.configs[0]
-            return self._launched(tuner, args, {"warmup": False, **kwargs})
+        def note_tuned(kernel: Any, *args: Any, **kwargs: Any) -> Any:
+            if (tuner := autotuner_of(kernel)) is not None:
+                tuner.best_config = tuner.configs[0]
+            return self._launched(kernel, args, {"warmup": False, **kwargs})
 
         def prune_once(tuner: Any, kwargs: dict[str, Any]) -> list[Any]:
             # Triton's tuning key: the values of `key`, and the dtypes of all tensors.
@@ -394,7 +447,8 @@ class Recorder:
             dtypes = [str(value.dtype) for value in given.values() if hasattr(value, "dtype")]
             values = [repr(given[name]) for name in tuner.keys if name in given]
             key = id(tuner), *values, *dtypes
-            if key not in self._pruned:
+            is_tuned = hasattr(tuner, "untuned")  # the decorator chooses for each launch
+            if is_tuned or key not in self._pruned:
                 self._pruned[key] = prune(tuner, kwargs)
             tuner.best_config = self._pruned[key][0]
             return self._pruned[key]
@@ -404,6 +458,7 @@ class Recorder:
         with (
             mock.patch.object(JITFunction, "run", note_run),
             mock.patch.object(Autotuner, "run", note_tuned),
+            mock.patch.object(Heuristics, "run", note_tuned),
             mock.patch.object(Autotuner, "prune_configs", prune_once),
             offline_torch(self.gpu, assumptions, lambda name: self.tell(Unseen(name))),
             compiled_models(self._launched_compiled),

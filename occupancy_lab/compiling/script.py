@@ -63,6 +63,8 @@ class Run:
     """The time limit, after which the script is stopped wherever it is."""
     compile_seconds: float | None = None
     """The time limit for compiling one launch."""
+    untuned: bool = False
+    """Whether autotuners have the configurations of their authors, as `as_compared` has them."""
 
     @property
     def late(self) -> str:
@@ -93,6 +95,11 @@ class Ran:
     """The last launches of the script's own process in order, by index."""
     feeds: tuple[Feed, ...] = ()
     """The launches that share tensors with the launch right before them."""
+
+    @property
+    def why_it_failed(self) -> str:
+        """Why the script did not come to its end, with what was assumed before."""
+        return f"{self.failure}{_assumed_words(self.assumed)}"
 
     def unused_assumptions(self) -> Iterator[str]:
         """Return a sentence for each given assumption that nothing used."""
@@ -125,6 +132,13 @@ class Changed:
 @dataclass(frozen=True, slots=True)
 class Relaunch(Changed):
     """Asks for a launch of the Run with its changes, and with its grid computed anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digests:
+    """Asks for the `source_digest` of the kernels of launches of the Run, by their index."""
+
+    launches: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +190,7 @@ class Script:
         compile_timeout: float | None = COMPILE_TIMEOUT,
         assume: Mapping[str, Value] | None = None,
         progress: Callable[[str], None] = lambda _said: None,
+        untuned: bool = False,
     ) -> None:
         """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
 
@@ -183,7 +198,8 @@ class Script:
         Python of *environment* runs it, and compiles with its Triton; None means the running one.
 
         The store at *directory* keeps what is compiled. The script's output goes to standard error.
-        *progress* is called with a sentence before slow steps, and with "" after them.
+        *progress* is called with a sentence before slow steps, and with "" after them. With
+        *untuned* the launches are those of kernels without `tuned` and the package's own hooks.
 
         Raises InputError, with the line of the script, if a function fails or ends before it has
         launched anything. In other cases, and for a program, `ran` says why it went no further.
@@ -193,7 +209,8 @@ class Script:
         """Also keeps what is computed from compiled kernels."""
         self._name, self.gpu = name, gpu
         self.environment = environment or running_environment()
-        self._request = Run(name, gpu, store, arguments, assume or {}, timeout, compile_timeout)
+        limits = timeout, compile_timeout
+        self._request = Run(name, gpu, store, arguments, assume or {}, *limits, untuned)
         self._progress = progress
         process = "occupancy_lab.compiling.script_process"
         self._child = Child(process, python=self.environment.python)
@@ -222,7 +239,7 @@ class Script:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _ask_again(self, asked: Compile | Relaunch) -> str | None:
+    def _ask_again(self, asked: Compile | Relaunch | Digests) -> str | None:
         """Return the answer of the process as `_ask` does; run the script again after `close`.
 
         That process ends with this object or this process.
@@ -253,7 +270,7 @@ class Script:
         if ran.printed:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it
         if ran.failure is not None and not ran.launches and self._request.arguments is None:
-            refuse(f"{ran.failure}{_assumed_words(ran.assumed)}")
+            refuse(ran.why_it_failed)
         return ran
 
     def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:
@@ -295,7 +312,9 @@ class Script:
             found += [None if one is None else unpack(one) for one in packed]
         return found
 
-    def _ask(self, asked: Run | Compile | Relaunch, limit: float | None = None) -> str | None:
+    def _ask(
+        self, asked: Run | Compile | Relaunch | Digests, limit: float | None = None
+    ) -> str | None:
         """Return the answer of the process, "" if the process died, or None without an answer.
 
         There is no answer if the process takes longer than *limit* s, or does not stop when it is
@@ -316,6 +335,14 @@ class Script:
         line = None if self._child.closed else self._ask_again(Relaunch(index, changes))
         found: Launch | str = from_line(Launch | str, line) if line else "its process has ended"
         return refuse(found) if isinstance(found, str) else found
+
+    def digests(self, launches: Sequence[int]) -> tuple[str, ...]:
+        """Return the `source_digest` of the kernel of each of *launches*, given by their index.
+
+        It is "" if the process that launched the kernel has ended.
+        """
+        line = None if self._child.closed else self._ask_again(Digests(tuple(launches)))
+        return from_line(tuple[str, ...], line) if line else ("",) * len(launches)
 
     def resources(self, index: int, changes: Mapping[str, Plain] | None = None) -> Resources:
         """Return what one program of launch *index* in `launches` takes.

@@ -21,7 +21,7 @@ from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import seed
 from occupancy_lab.compiling.notes import ENDING, Unseen
 from occupancy_lab.compiling.recorder import Recorder
-from occupancy_lab.compiling.script import Compile, Ran, Relaunch, Run
+from occupancy_lab.compiling.script import Compile, Digests, Ran, Relaunch, Run
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import OccupancyLabError, quoted, refuse
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
@@ -45,8 +45,10 @@ class TimeUpError(BaseException):
 
 
 def answer_line(line: str) -> str:
-    """Return the answer to a line with a Run, a Compile or a Relaunch."""
-    asked: Run | Compile | Relaunch = from_line(Run | Compile | Relaunch, line)
+    """Return the answer to a line with a Run, a Compile, a Relaunch or Digests."""
+    asked: Run | Compile | Relaunch | Digests = from_line(Run | Compile | Relaunch | Digests, line)
+    if isinstance(asked, Digests):
+        return to_line(_ran[0][1].digests(asked.launches))
     if isinstance(asked, Relaunch):
         return to_line(_ran[0][1].relaunched(asked.index, asked.changes))
     return to_line(_compile(asked) if isinstance(asked, Compile) else _run(asked))
@@ -75,7 +77,7 @@ def _run(asked: Run) -> Ran:
     name, _, entry = asked.script.partition(".py:")
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
-    recorder = Recorder(asked.gpu, Store(asked.store), folder, asked.assume)
+    recorder = Recorder(asked.gpu, Store(asked.store), folder, asked.assume, untuned=asked.untuned)
     _ran[:] = [(asked, recorder)]
     sys.argv = [str(path), *(asked.arguments or ())]
     sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Record
 
 
+OF_SCRIPT = "of_script"
+"""In a description of a launch: which kernel of a program makes it, or None if there is only one;
+then "kernel" is the program, and no signature or grid is described."""
 LEAST_OF_DOT = 16
 """The least size of a block that Triton multiplies on every GPU."""
 
@@ -80,19 +83,22 @@ def further_away(case: Case) -> Iterator[str]:
 
     If one of these is faster, the command starts from that one.
     There is none for a launch that spills, because larger blocks spill more; for blocks that an
-    autotuner sets; and for work that depends on values in a program's tensors, which no command
-    line has.
+    autotuner sets; and for a program's launch whose grid does not follow the block, if its work
+    depends on values in tensors, which no command line has.
     """
-    case = _from_best(case)
+    own, case = case, _from_best(case)
     record = case.record
-    if record.resources.local_bytes or case.is_tuned or (not case.typed and record.launch.values):
+    if record.resources.local_bytes or case.is_tuned:
         return
     for name in blocks_of(record):
         grid, several = grid_by(case, name), further_blocks(case, name)
-        if grid is None or not several:
+        typed = case.typed
+        if typed is not None and OF_SCRIPT in typed and not _grid_follows(own, name):
+            typed = None
+        if grid is None or not several or (typed is None and record.launch.values):
             continue
         sizes = f"{name}={','.join(map(str, several))}"
-        typed = case.typed or _as_typed(record)
+        typed = typed or _as_typed(record)
         if typed is None:
             command = (
                 f"occupancy-lab tune FILE.py:{record.kernel}`, with this launch's `--signature` and"
@@ -102,6 +108,16 @@ def further_away(case: Case) -> Iterator[str]:
             command = f"{tune_blocks(case, typed, sizes, grid)}`"
         yield f"`{command} ranks blocks further away."
         return
+
+
+def _grid_follows(case: Case, name: str) -> bool:
+    """Tell whether the grid of a program's launch changes with the block *name* by itself."""
+    best = best_of(case.record, case.neighbours)
+    changed = (one for one in case.neighbours if name in one.changes and GRID not in one.changes)
+    return (best is None or GRID not in best.changes) and any(
+        one.record is not None and one.record.launch.grid != case.record.launch.grid
+        for one in changed
+    )
 
 
 def _from_best(case: Case) -> Case:
@@ -130,7 +146,9 @@ def _typed_with(typed: Mapping[str, Any], changes: Mapping[str, Any]) -> Mapping
     constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] not in names]
     constexprs += [f"{name}={changes[name]}" for name in names]
     knobs = {name: changes[name] for name in KNOBS if name in changes}
-    return {**typed, "constexprs": constexprs, **knobs}
+    others = [f"{name}={changes[name]}" for name in changes if name in {*NAMES} - {*KNOBS}]
+    options = [*_texts(typed["options"]), *others]
+    return {**typed, "constexprs": constexprs, "options": options, **knobs}
 
 
 def _as_typed(record: Record) -> Mapping[str, Any] | None:
@@ -160,17 +178,18 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -
     """Return the command that ranks *several* sizes of a block, as in BLOCK=64,128.
 
     *grid* is the grid as an expression of the block, and *typed* describes the launch as
-    `explain_launch` takes it.
+    `explain_launch` takes it, or says which program makes it.
     """
     name = several.partition("=")[0]
     constexprs = [one for one in _texts(typed["constexprs"]) if one.partition("=")[0] != name]
     words = {
         "--gpu": [case.record.gpu.key],
         "--triton": _texts(case.triton),
-        "--signature": _texts(typed["signature"]),
+        "--kernel": _texts(typed.get(OF_SCRIPT)),
+        "--signature": _texts(typed.get("signature")),
         "--constexpr": [several, *constexprs],
         "--option": _texts(typed["options"]),
-        "--grid": [grid],
+        "--grid": [grid] if OF_SCRIPT not in typed else [],
     }
     for option in ("num_warps", "num_stages", "bytes_read", "bytes_written", "assume"):
         words[option_name(option)] = _texts(typed.get(option))

@@ -22,7 +22,6 @@ from occupancy_lab.inputs import (
     chosen_knobs,
     chosen_problem,
     found_kernel,
-    option_name,
 )
 from occupancy_lab.kernel import check_is_compiled
 from occupancy_lab.record import Record
@@ -63,7 +62,7 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
     # These imports take 20 ms, which the explanation of a matrix does not need.
     from occupancy_lab.compiling.script import names_script
     from occupancy_lab.explaining.dry_run import explain_launch
-    from occupancy_lab.explaining.script_runs import explain_script
+    from occupancy_lab.explaining.script_runs import check_described, explain_script
 
     of_launch = _arguments(explain_launch) | {"compared"}
     foreign = asked.keys() - (of_launch if cols is None else of_matrix)
@@ -81,12 +80,9 @@ def explain(cols: Integer | None = None, **asked: Any) -> Explanation | ScriptEx
         refuse(f"{what}, or a Triton function as FILE.py:FUNCTION with its --signature")
     kernel = asked["kernel"]
     if isinstance(kernel, str) and names_script(kernel):
-        unused = sorted(asked.keys() - _arguments(explain_script) - {"kernel"})
-        if unused:
-            refuse(
-                f"{option_name(unused[0])} has no use for {kernel}, which makes its launches itself"
-            )
-        return explain_script(kernel, **{name: asked[name] for name in asked if name != "kernel"})
+        given = {name: asked[name] for name in asked if name != "kernel"}
+        check_described(kernel, given, explain_script)
+        return explain_script(kernel, **given)
     return explain_launch(**asked)
 
 

@@ -21,12 +21,15 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import NOT_LAUNCHED, Changed, Script
 from occupancy_lab.errors import CompileError, DoesNotFitError, few_of, refuse, shortened
+from occupancy_lab.explaining.commands import OF_SCRIPT
 from occupancy_lab.explaining.dry_run import asked_of
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.overview import Overview, ScriptLine
 from occupancy_lab.explaining.source import SourceView, SourceViews
-from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.inputs import chosen_gpus, option_name
 from occupancy_lab.kernel import Variant
+from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.notation import constant_word
 from occupancy_lab.options import KNOBS
 from occupancy_lab.signature import (
     are_chosen,
@@ -39,17 +42,19 @@ from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+    from occupancy_lab.asked import Asked
     from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.compiler import Compilation
+    from occupancy_lab.compiling.assumptions import Value
+    from occupancy_lab.compiling.compiler import Compilation, Compiler
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.explaining.overview import LaunchError
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.launch import BoundLaunch, Launch
+    from occupancy_lab.launch import Launch
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
     from occupancy_lab.values import Failure, Resources
@@ -73,17 +78,9 @@ def script_runs(
     Raises InputError if an autotuner has no configuration with the chosen values, or if a launch
     cannot be made with them.
     """
-    for _, pairs in itertools.groupby(enumerate(script.launches), key=lambda pair: pair[1].call):
-        every = dict(pairs)
-        tuned = [one.tuned for one in every.values()]
-        own = {name: values for name, values in chosen.items() if any(name in one for one in tuned)}
-        launches = dict(itertools.compress(every.items(), are_chosen(tuned, own)))
+    for every in calls_of(script.launches):
+        launches, replaced = chosen_launches(every, chosen, script.gpu)
         first = next(iter(launches.values()))
-        replaced = {
-            name: values
-            for name, values in chosen.items()
-            if name not in own and _takes(first.bound, script.gpu, name)
-        }
         set_here = {name: values[0] for name, values in replaced.items()}
         first = dataclasses.replace(first, tuned={**first.tuned, **set_here})
         try:
@@ -92,7 +89,34 @@ def script_runs(
             yield first, error
 
 
-def _takes(bound: BoundLaunch, gpu: Gpu, name: str) -> bool:
+def calls_of(launches: Iterable[ScriptLaunch]) -> Iterator[dict[int, ScriptLaunch]]:
+    """Return the launches of each call, all configurations of an autotuner, by their index."""
+    for _, pairs in itertools.groupby(enumerate(launches), key=lambda pair: pair[1].call):
+        yield dict(pairs)
+
+
+def chosen_launches(
+    launches: Mapping[int, ScriptLaunch], chosen: Mapping[str, tuple[Any, ...]], gpu: Gpu
+) -> tuple[dict[int, ScriptLaunch], dict[str, tuple[Any, ...]]]:
+    """Return those *launches* of a call that have the *chosen* values, and the values to replace.
+
+    Of the *chosen* values by name, those that an autotuner sets choose among its configurations,
+    and the others replace what the launches pass, if they pass something of that name. Raises
+    InputError if an autotuner has no configuration with the chosen values.
+    """
+    tuned = [one.tuned for one in launches.values()]
+    own = {name: values for name, values in chosen.items() if any(name in one for one in tuned)}
+    kept = dict(itertools.compress(launches.items(), are_chosen(tuned, own)))
+    bound = next(iter(kept.values())).bound
+    replaced = {
+        name: values
+        for name, values in chosen.items()
+        if name not in own and takes(bound, gpu, name)
+    }
+    return kept, replaced
+
+
+def takes(bound: BoundLaunch, gpu: Gpu, name: str) -> bool:
     """Tell whether *name* is a constexpr of a launched kernel, or a compiler option for *gpu*."""
     if name in bound.arguments:
         return name in bound.constexprs
@@ -119,16 +143,16 @@ def explain_launches(  # noqa: PLR0913 - a Script, and the fields of a Launch
     function = stand_in(next(iter(launches.values())).bound)
     check_number(len(launches) * math.prod(map(len, replaced.values())))
     found = [
-        _replaced(script, index, one, function, dict(zip(replaced, values, strict=True)))
+        variant_with(script, index, one, function, dict(zip(replaced, values, strict=True)))
         for index, one in launches.items()
         for values in itertools.product(*replaced.values())
     ]
-    compiler: Any = _ScriptCompiler(script, launches)
+    compiler = compiler_of(script, launches)
     asked = asked_of(found, [script.gpu], warm=warm, in_program=in_program)
     return explain_asked(asked, compiler, assume)
 
 
-def _replaced(
+def variant_with(
     script: Script, index: int, one: ScriptLaunch, function: Any, values: Mapping[str, Any]
 ) -> Variant:
     """Return launch *index* with other *values* of constexprs, and so another grid, and options."""
@@ -204,6 +228,12 @@ class _ScriptCompiler:
         return Changed(nearest, changes(nearest))
 
 
+def compiler_of(script: Script, launches: Mapping[int, ScriptLaunch]) -> Compiler:
+    """Return what compiles changes of *launches*, given by their index, in the script's process."""
+    compiler: Any = _ScriptCompiler(script, launches)
+    return compiler  # type: ignore[no-any-return] # it has what records need of a Compiler
+
+
 FEW_LINES = 2
 """How many launch lines are explained below the table of all lines without `--full`."""
 
@@ -247,13 +277,7 @@ class ScriptExplanation(Answer):
         """Return the overview of all launches, with each explanation if few or with *full*."""
         overview = Overview(self.lines)
         sentences = [*overview.sentences()]
-        sentences += dict.fromkeys(
-            sentence for one in self.ran for sentence in one.why_launches_are_missing("script")
-        )
-        sentences += [f"Assumed: {literal(str(one))}." for one in self._each("assumed")]
-        sentences += dict.fromkeys(
-            sentence for one in self.ran for sentence in one.unused_assumptions()
-        )
+        sentences += sentences_of(self.ran)
         sections = [Section("", tuple(overview.tables()), tuple(sentences))]
         if full or len(self.runs) <= FEW_LINES:
             for number, line in zip(overview.numbers, self.lines, strict=True):
@@ -302,6 +326,95 @@ class ScriptExplanation(Answer):
         return [*dict.fromkeys(found for one in self.ran for found in getattr(one, field))]
 
 
+def sentences_of(ran: Sequence[Ran]) -> list[str]:
+    """Return why launches of a script may be missing, and what was assumed while it *ran*."""
+    missing = (sentence for one in ran for sentence in one.why_launches_are_missing("script"))
+    assumed = (f"Assumed: {literal(str(value))}." for one in ran for value in one.assumed)
+    unused = (sentence for one in ran for sentence in one.unused_assumptions())
+    return [*dict.fromkeys((*missing, *assumed, *unused))]
+
+
+def check_described(script: str, names: Collection[str], function: Callable[..., Any]) -> None:
+    """Raise InputError if *names* has an argument of a launch that *function* does not take."""
+    unused = sorted({*names} - {*inspect.signature(function).parameters})
+    if unused:
+        refuse(f"{option_name(unused[0])} has no use for {script}, which makes its launches itself")
+
+
+def read_values(
+    script: str,
+    launches: Sequence[ScriptLaunch],
+    gpus: Sequence[Gpu],
+    *,
+    constexprs: Words,
+    options: Words,
+    **knobs: Any,
+) -> dict[str, tuple[Any, ...]]:
+    """Return the values of constexprs and options by name that *launches* of *script* are to have.
+
+    Raises InputError if none of them has one of the names on any of *gpus*, or a value is invalid.
+    """
+    check = functools.partial(_check_setting, script, launches, gpus)
+    chosen = read_settings(check, constexprs, options, knobs)
+    for knob in KNOBS:
+        check_knob(knob, chosen.get(knob, ()))
+    return chosen
+
+
+def assumed_words(assume: Words) -> list[str]:
+    """Return *assume* as a command line has it."""
+    if isinstance(assume, Mapping):
+        return [f"{name}={value}" for name, value in assume.items()]
+    return [assume] if isinstance(assume, str) else [*assume]
+
+
+def read_both(assume: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
+    """Return what *assume* has for values that a script reads, and the words for its kernels."""
+    words = [word for word in assume if not names_value(word)]
+    return given_values(filter(names_value, assume)), words
+
+
+def _as_typed(
+    run: Explanation,
+    script: str,
+    launches: Sequence[ScriptLaunch],
+    chosen: Mapping[str, tuple[Any, ...]],
+    assume: Sequence[str],
+) -> Explanation:
+    """Return *run* with a description of each launch, from which `tune` finds it in *script*.
+
+    There is none of a kernel that is launched with an autotuner, or with several dtypes.
+    """
+    own = [one for one in launches if one.bound.kernel == run.runs[0].kernel]
+    if any(one.tuned or one.bound.dtypes != own[0].bound.dtypes for one in own):
+        return run
+    others = len({one.bound.kernel for one in launches}) > 1
+
+    def typed(one: Asked) -> dict[str, Any]:
+        bound = BoundLaunch.of(one.function, one.launch)
+        passed = {**bound.arguments, **bound.options}
+        given = {name: passed[name] for name in chosen if name in passed}
+        words = {name: constant_word(given[name]) for name in given.keys() - {*KNOBS}}
+        constexprs = {name: word for name, word in words.items() if name in bound.constexprs}
+        return {
+            "kernel": script,
+            OF_SCRIPT: bound.kernel if others else None,
+            "constexprs": constexprs,
+            "options": {name: words[name] for name in words.keys() - constexprs.keys()},
+            **{name: given[name] for name in KNOBS if name in given},
+            "assume": assume,
+        }
+
+    asked = (dataclasses.replace(one, typed=typed(one)) for one in run.asked)
+    return dataclasses.replace(run, asked=tuple(asked))
+
+
+def read_assumed_of(launches: Iterable[ScriptLaunch], words: Words) -> dict[str, Assumption]:
+    """Return the assumed values of the parameters of the kernels of *launches*."""
+    names = dict.fromkeys(name for one in launches for name in one.bound.arguments)
+    return read_assumed(words, names)
+
+
 def _check_setting(
     script: str, launches: Sequence[ScriptLaunch], gpus: Sequence[Gpu], option: str, name: str
 ) -> None:
@@ -317,7 +430,7 @@ def _check_setting(
         )
     if option == "--option" and name in constexprs:
         refuse(f"{shortened(name)} is a constexpr of a kernel of {script}; give it by --constexpr")
-    if not any(_takes(one.bound, gpu, name) for one in launches for gpu in gpus):
+    if not any(takes(one.bound, gpu, name) for one in launches for gpu in gpus):
         refuse(f"{option} {shortened(name)} is no option of Triton's compiler for these GPUs")
 
 
@@ -353,29 +466,26 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     function launches nothing, and for values that no launch takes.
     """
     directory = store_directory() if cache else None
-    if isinstance(assume, Mapping):
-        assume = [f"{parameter}={value}" for parameter, value in assume.items()]
-    given = [assume] if isinstance(assume, str) else [*assume]
-    values = given_values(filter(names_value, given))
-    words = [word for word in given if not names_value(word)]
+    given = assumed_words(assume)
+    values, words = read_both(given)
     lines, ran, environment = [], [], find_environment(triton)
-    knobs = {"num_warps": num_warps, "num_stages": num_stages}
+    settings: dict[str, Any] = {"constexprs": constexprs, "options": options}
+    settings |= {"num_warps": num_warps, "num_stages": num_stages}
     gpus = [one for one, _ in chosen_gpus(gpu)]
     for one in gpus:
         how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         how |= {"timeout": compile_timeout, "assume": values, "environment": environment}
         with Script(name, one, directory, **how) as script:
             ran.append(script.ran)
-            check = functools.partial(_check_setting, name, script.launches, gpus)
-            chosen = read_settings(check, constexprs, options, knobs)
-            for knob in KNOBS:
-                check_knob(knob, chosen.get(knob, ()))
-            names = dict.fromkeys(name for one in script.launches for name in one.bound.arguments)
-            assumed = read_assumed(words, names)
-            for first, run in script_runs(script, chosen, assumed, warm=warm):
+            chosen = read_values(name, script.launches, gpus, **settings)
+            assumed = read_assumed_of(script.launches, words)
+            for first, found in script_runs(script, chosen, assumed, warm=warm):
+                run = found
+                if isinstance(found, Explanation):
+                    run = _as_typed(found, name, script.launches, chosen, given)
+                    if compared:
+                        run.to_document()  # compiles what it compares with while it is open
                 lines.append(ScriptLine(first, run, one))
-                if compared and isinstance(run, Explanation):
-                    run.to_document()  # compiles what it compares with while the script is open
     runs = [one.run for one in lines]
     check_trips(assumed, [run for one in runs if isinstance(one, Explanation) for run in one.runs])
     return ScriptExplanation(name, tuple(lines), tuple(ran))

@@ -290,7 +290,7 @@ def _pieces(counts: Counts) -> Iterator[str]:
         whole = sum(one.sectors.most for one in some)
         short = [one for one in some if one.piece_bytes and one.piece_bytes <= LINE]
         worst = max(short, key=lambda one: one.sectors.most, default=None)
-        if worst is None:
+        if worst is None or not worst.sectors.most:
             continue
         tensor = next(one for one in counts.footprints if one.tensor == worst.tensor)
         cost = read_cost([worst]) if verb == "reads" else written_cost([worst], tensor)

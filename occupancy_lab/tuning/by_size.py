@@ -8,35 +8,35 @@ import io
 import itertools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from occupancy_lab.arguments import TRITON_DTYPES, Dtype, Pointer, plain
+from occupancy_lab.arguments import plain
+from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import check_trips, compile_runs, with_counts
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
+from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
 from occupancy_lab.expressions import parse
 from occupancy_lab.files import read_given
-from occupancy_lab.kernel import Variant, innermost, variants
-from occupancy_lab.launch import constant_text
+from occupancy_lab.kernel import (
+    Variant,
+    as_compared,
+    autotuner_of,
+    innermost,
+    variants,
+    without_autotuner,
+)
+from occupancy_lab.launch import BoundLaunch, constant_text
 from occupancy_lab.notation import Parameters, read_constant, split
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import Words, read_assumed, read_launches
-from occupancy_lab.tiles import tile_names
-from occupancy_lab.tuning.space import (
-    as_compared,
-    autotuner_of,
-    free_tiles,
-    larger,
-    neighbours,
-    source_digest,
-    without_autotuner,
-)
-from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch
+from occupancy_lab.tuning.space import free_tiles, larger, neighbours
+from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch, in_file
 from occupancy_lab.values import INT64_MAX, Work
 
 if TYPE_CHECKING:
@@ -122,39 +122,151 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
         described["num_warps"] = described.get("num_warps") or 4
         described["num_stages"] = described.get("num_stages") or 3
     assumed = read_assumed(assume, innermost(kernel).arg_names)
-    tuner = _Tuner(kernel, name, gpus, compiler, assumed, described, warm=warm)
     passed = split(described.get("signature") or "", "--signature")
-    return tuner.tune(read_sizes(sizes, kernel, passed), search=search)
+    lines: dict[str, tuple[LaunchLine, ...]] = {}
+    found: list[Candidate] = []
+    for place, size in read_sizes(sizes, kernel, passed).items():
+        with after(f"{place}, {text_of(size)}: ", GridError):
+            lines[text_of(size)] = launches_at(kernel, size, **_words(described))
+            found += _candidates(kernel, size, lines[text_of(size)])
+    launches = _Described(kernel, name, compiler, described, lines, found)
+    return Tuner(launches, gpus, assumed, warm=warm).tune(search=search)
+
+
+class Launches(Protocol):
+    """The launches of one kernel, as a command line describes them or as a program makes them."""
+
+    @property
+    def name(self) -> str | None:
+        """What `load_function` finds the kernel by; None if it does not find it."""
+
+    @property
+    def digest(self) -> str:
+        """The kernel's `source_digest`."""
+
+    @property
+    def is_autotuned(self) -> bool:
+        """Whether the kernel has an autotuner, whose author vouches for its configurations."""
+
+    def compiler(self, gpu: Gpu) -> Compiler:
+        """Return what compiles the launches for a GPU."""
+
+    def given(self, gpu: Gpu) -> Sequence[Candidate]:
+        """Return the configurations that are given, at each size on a GPU."""
+
+    def at(self, size: Size, config: Settings, gpu: Gpu) -> Candidate:
+        """Return a configuration at a size; InputError if there is no such launch."""
+
+    def larger(self, size: Size, configs: Sequence[Settings], tiles: Sequence[str]) -> Size | None:
+        """Return a size with more than any of *tiles*; None if none can be made or is needed."""
+
+    def passed(self, one: Candidate) -> Mapping[str, Any]:
+        """Return the constexprs that the launch line itself passes, each with its value."""
+
+    def instead(self, tiles: str) -> str:
+        """Return what to do about *tiles* that are wrong at some size, after a semicolon."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Tuner:
+class _Described:
+    """The launches that a command line describes."""
+
     kernel: Any
     name: str | None
-    gpus: Sequence[Gpu]
-    compiler: Compiler
-    assume: Mapping[str, Assumption]
+    only_compiler: Compiler
     described: Mapping[str, Any]
-    warm: bool = False
-    lines: dict[str, LaunchLine] = field(default_factory=dict)
-    """The first launch line of each size, by its text."""
+    lines: Mapping[str, Sequence[LaunchLine]]
+    """The launch lines of each size, by its text."""
+    candidates: Sequence[Candidate]
 
-    def tune(self, places: Mapping[str, Size], *, search: bool) -> TunedFile:
-        sizes = [*places.values()]
-        candidates: list[Candidate] = []
-        for place, size in places.items():
-            with after(f"{place}, {_text(size)}: ", GridError):
-                lines = launches_at(self.kernel, size, **self._described())
-                candidates += self._candidates(size, lines)
-            self.lines[_text(size)] = lines[0]
-        configs = [one.config for one in candidates]
-        self._check_any_size(sizes, candidates)
+    @property
+    def digest(self) -> str:
+        return source_digest(self.kernel)
+
+    @property
+    def is_autotuned(self) -> bool:
+        return autotuner_of(self.kernel) is not None
+
+    def compiler(self, _gpu: Gpu) -> Compiler:
+        return self.only_compiler
+
+    def given(self, _gpu: Gpu) -> Sequence[Candidate]:
+        return self.candidates
+
+    def at(self, size: Size, config: Settings, _gpu: Gpu) -> Candidate:
+        if not self.is_autotuned:
+            lines = launches_at(self.kernel, size, **self._described(config))
+            (variant,) = variants_of(self.kernel, lines)
+            return Candidate(size, config, variant)
+        line, *_ = self.lines[text_of(size)]
+        keywords = {**line.keywords, **config}
+        kernel = without_autotuner(self.kernel)
+        (variant,) = variants(kernel, line.arguments, keywords, line.grid, config)
+        work = Work(line.read_bytes, line.written_bytes)
+        launch = dataclasses.replace(variant.launch, work=work, typical=line.typical)
+        return Candidate(size, config, dataclasses.replace(variant, launch=launch))
+
+    def larger(self, size: Size, configs: Sequence[Settings], tiles: Sequence[str]) -> Size | None:
+        return larger(size, configs, tiles)
+
+    def passed(self, one: Candidate) -> Mapping[str, Any]:
+        parameters, (line, *_) = Parameters.of(self.kernel), self.lines[text_of(one.size)]
+        return {
+            name: line.keywords[name] for name in line.keywords if parameters.is_constexpr(name)
+        }
+
+    def instead(self, tiles: str) -> str:
+        return f"give {tiles} as a column of the sizes"
+
+    def _described(self, config: Settings) -> dict[str, Any]:
+        """Return how launches are described, with the values of *config*."""
+        given = _words(self.described)
+        names = {one.name for one in innermost(self.kernel).params} - {*KNOBS}
+        constexprs = {name: value for name, value in config.items() if name in names}
+        options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
+        return {
+            **given,
+            "constexprs": with_values(given["constexprs"], constexprs),
+            "options": with_values(given["options"], options),
+            **{name: [config[name]] for name in KNOBS if name in config},
+        }
+
+
+def _words(described: Mapping[str, Any]) -> dict[str, Any]:
+    return {"signature": None, "constexprs": (), "options": (), **described}
+
+
+def _candidates(kernel: Any, size: Size, lines: Sequence[LaunchLine]) -> Iterator[Candidate]:
+    for line in lines:
+        config = _settings(kernel, size, lines, line)
+        for variant in variants_of(kernel, [line]):
+            tuned = {name: plain(value) for name, value in variant.tuned.items()}
+            yield Candidate(size, as_values({**tuned, **config}), variant)
+
+
+@dataclass(frozen=True, slots=True)
+class Tuner:
+    """Chooses among the configurations of one kernel, at each size on each GPU."""
+
+    launches: Launches
+    gpus: Sequence[Gpu]
+    assume: Mapping[str, Assumption]
+    warm: bool = False
+
+    def tune(self, *, search: bool) -> TunedFile:
+        """Return the configuration that is predicted to be fastest, by GPU and size.
+
+        Raises InputError as `tune_sizes` does.
+        """
+        self._check_any_size()
         chosen: dict[str, tuple[TunedLaunch, ...]] = {}
         left_out: list[LeftOut] = []
         stopped: list[str] = []
-        tiles = free_tiles(self.kernel, configs)
         basis: dict[str, str] = {}
         for gpu in self.gpus:
+            candidates = self.launches.given(gpu)
+            sizes = _sizes(candidates)
+            tiles = free_tiles(_tiles(candidates), [one.config for one in candidates])
             runs = self._predicted(candidates, gpu)
             check_trips(self.assume, [run for _, run in runs])
             predicted = [run.prediction for _, run in runs if run.prediction is not None]
@@ -170,89 +282,61 @@ class _Tuner:
             left_out += without
         if not chosen:
             refuse("; ".join(f"{one.gpu}: {one.reason}" for one in left_out))
-        first = self.lines[_text(sizes[0])]
+        first = self.launches.given(self.gpus[0])[0]
+        bound = BoundLaunch.of(first.variant.function, first.variant.launch)
         return TunedFile(
-            kernel=innermost(self.kernel).__name__,
-            digest=source_digest(self.kernel),
-            triton=self.compiler.environment.triton,
-            sizes=tuple(sizes[0]),
-            tensors=_tensors(self.kernel, first),
-            constexprs=_passed(self.kernel, candidates[0], first),
+            kernel=bound.kernel,
+            digest=self.launches.digest,
+            triton=self.launches.compiler(self.gpus[0]).environment.triton,
+            sizes=tuple(first.size),
+            tensors=bound.dtypes,
+            constexprs={
+                name: in_file(value)
+                for name, value in self.launches.passed(first).items()
+                if name not in {*first.config, *first.size}
+            },
             gpus=chosen,
             basis=basis,
             left_out=tuple(left_out),
             stopped=tuple(stopped),
         )
 
-    def _described(self, config: Settings | None = None) -> dict[str, Any]:
-        """Return how launches are described, with the values of *config* if it is given."""
-        given = {"signature": None, "constexprs": (), "options": (), **self.described}
-        if config is None:
-            return given
-        names = {one.name for one in innermost(self.kernel).params} - {*KNOBS}
-        constexprs = {name: value for name, value in config.items() if name in names}
-        options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
-        return {
-            **given,
-            "constexprs": with_values(given["constexprs"], constexprs),
-            "options": with_values(given["options"], options),
-            **{name: [config[name]] for name in KNOBS if name in config},
-        }
-
-    def _candidates(self, size: Size, lines: Sequence[LaunchLine]) -> Iterator[Candidate]:
-        for line in lines:
-            config = _settings(self.kernel, size, lines, line)
-            for variant in variants_of(self.kernel, [line]):
-                tuned = {name: plain(value) for name, value in variant.tuned.items()}
-                yield Candidate(size, _as_values({**tuned, **config}), variant)
-
-    def _at(self, size: Size, config: Settings) -> Candidate:
-        """Return a configuration at a size; it need not be one of those that are given."""
-        if autotuner_of(self.kernel) is None:
-            lines = launches_at(self.kernel, size, **self._described(config))
-            (variant,) = variants_of(self.kernel, lines)
-            return Candidate(size, config, variant)
-        line = self.lines[_text(size)]
-        keywords = {**line.keywords, **config}
-        kernel = without_autotuner(self.kernel)
-        (variant,) = variants(kernel, line.arguments, keywords, line.grid, config)
-        work = Work(line.read_bytes, line.written_bytes)
-        launch = dataclasses.replace(variant.launch, work=work, typical=line.typical)
-        return Candidate(size, config, dataclasses.replace(variant, launch=launch))
-
     def _predicted(self, candidates: Sequence[Candidate], gpu: Gpu) -> list[Run]:
         found = [one.variant for one in candidates]
-        asked = asked_of(found, self.gpus, self.name, warm=self.warm)
+        asked = asked_of(found, self.gpus, self.launches.name, warm=self.warm)
         asked = [one for one in asked if one.gpu is gpu]
-        runs = compile_runs(asked, self.compiler)
-        runs = with_counts(runs, asked, self.compiler, self.assume)
+        check_assumed(asked, self.assume)
+        compiler = self.launches.compiler(gpu)
+        runs = with_counts(compile_runs(asked, compiler), asked, compiler, self.assume)
         return list(zip(candidates, runs, strict=True))
 
-    def _check_any_size(self, sizes: Sequence[Size], candidates: Sequence[Candidate]) -> None:
+    def _check_any_size(self) -> None:
         """Raise InputError if one of the values given for a tile is not right at every size.
 
         Launches with a wrong tile read or write less than others. An autotuner's own configurations
         are not checked: their author vouches for them.
         """
-        configs = [one.config for one in candidates]
-        names = tile_names(innermost(self.kernel))
+        gpu = self.gpus[0]
+        candidates = self.launches.given(gpu)
+        configs, sizes = [one.config for one in candidates], _sizes(candidates)
+        names = _tiles(candidates)
         tiles = [one for one in names if len({config.get(one) for config in configs}) > 1]
-        if autotuner_of(self.kernel) is not None or not tiles:
+        if self.launches.is_autotuned or not tiles:
             return
         each: dict[str, Settings] = {}
         for one in candidates:
             each.setdefault(_key(one.config, tiles), one.config)
-        sizes = [*sizes, *filter(None, [larger(sizes[-1], configs, tiles)])]
-        asked = [self._at(size, config) for size in sizes for config in each.values()]
-        runs = self._predicted(asked, self.gpus[0])
+        sizes += filter(None, [self.launches.larger(sizes[-1], configs, tiles)])
+        asked = [self.launches.at(size, config, gpu) for size in sizes for config in each.values()]
+        runs = self._predicted(asked, gpu)
         for size in sizes:
             of_size = [(one.config, run) for one, run in runs if one.size == size]
-            named = [_text({name: config[name] for name in tiles}) for config, _ in of_size]
+            named = [text_of({name: config[name] for name in tiles}) for config, _ in of_size]
             for less, whole in doing_less([run for _, run in of_size]).items():
                 refuse(
-                    f"{named[less]} does not do the whole work at {_text(size)}: it reads or writes"
-                    f" less than {named[whole]}, and what is tuned has to be right at every size;"
-                    f" give {few_of(tiles)} as a column of the sizes"
+                    f"{named[less]} does not do the whole work at {text_of(size)}: it reads or"
+                    f" writes less than {named[whole]}, and what is tuned has to be right at every"
+                    f" size; {self.launches.instead(few_of(tiles))}"
                 )
 
     def _searched(
@@ -264,7 +348,7 @@ class _Tuner:
         that size, and neighbours at the most sizes come first.
         """
         runs = list(given)
-        tried = {(_text(one.size), _key(one.config)) for one, _ in runs}
+        tried = {(text_of(one.size), _key(one.config)) for one, _ in runs}
         compiled = {key for _, key in tried}
         grown: set[tuple[str, str]] = set()
         is_whole = True
@@ -285,11 +369,20 @@ class _Tuner:
                 return runs[len(given) :], is_whole
             compiled |= {*chosen}
             places = [place for key in chosen for place in near[key]]
-            tried |= {(_text(size), _key(config)) for config, size, _ in places}
-            found = self._predicted([self._at(size, config) for config, size, _ in places], gpu)
-            for (candidate, run), (_, _, record) in zip(found, places, strict=True):
+            tried |= {(text_of(size), _key(config)) for config, size, _ in places}
+            made = [(self._tried(size, config, gpu), record) for config, size, record in places]
+            found = self._predicted([one for one, _ in made if one is not None], gpu)
+            before = [record for one, record in made if one is not None]
+            for (candidate, run), record in zip(found, before, strict=True):
                 if _does_as(record, run):
                     runs.append((candidate, run))
+
+    def _tried(self, size: Size, config: Settings, gpu: Gpu) -> Candidate | None:
+        """Return a configuration at a size, or None if the grid or heuristics do not take it."""
+        try:
+            return self.launches.at(size, config, gpu)
+        except InputError:
+            return None
 
 
 def _settings(
@@ -310,7 +403,8 @@ def _settings(
     }
 
 
-def _as_values(config: Mapping[str, Any]) -> Settings:
+def as_values(config: Mapping[str, Any]) -> Settings:
+    """Return *config*; InputError if a file of tuned configurations cannot hold a value of it."""
     for name, value in config.items():
         if value is not None and type(value) not in {bool, int, float, str}:
             refuse(
@@ -320,25 +414,14 @@ def _as_values(config: Mapping[str, Any]) -> Settings:
     return config
 
 
-def _tensors(kernel: Any, line: LaunchLine) -> dict[str, str]:
-    """Return the dtype of each tensor that a launch line passes, by Triton's names."""
-    arguments = zip(innermost(kernel).arg_names, line.arguments, strict=False)
-    passed = {name: plain(value) for name, value in (*arguments, *line.keywords.items())}
-    return {
-        name: TRITON_DTYPES[one.dtype] for name, one in passed.items() if isinstance(one, Pointer)
-    }
+def _sizes(candidates: Sequence[Candidate]) -> list[Size]:
+    return [*{text_of(one.size): one.size for one in candidates}.values()]
 
 
-def _passed(kernel: Any, candidate: Candidate, line: LaunchLine) -> dict[str, Any]:
-    """Return the constexprs that the launch line itself passes, without sizes."""
-    parameters = Parameters.of(kernel)
-    return {
-        name: str(value) if isinstance(value, Dtype) else value
-        for name, value in line.keywords.items()
-        if parameters.is_constexpr(name)
-        and name not in candidate.config
-        and name not in candidate.size
-    }
+def _tiles(candidates: Sequence[Candidate]) -> tuple[str, ...]:
+    """Return the constexprs that set the size of a tile of the kernel."""
+    first = candidates[0].variant
+    return BoundLaunch.of(first.function, first.launch).tiles
 
 
 def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
@@ -346,7 +429,7 @@ def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record | Failed,
     found: dict[str, tuple[Candidate, Record | Failed, Prediction]] = {}
     for candidate, run in runs:
         if (time := run.prediction) is not None:
-            size = _text(candidate.size)
+            size = text_of(candidate.size)
             if size not in found or time.us < found[size][2].us:
                 found[size] = candidate, run, time
     return found
@@ -365,20 +448,20 @@ def _best(
     author's at its size is chosen only for launches with the same numbers.
     """
     fastest, own = _fastest(runs), _fastest(runs[:given])
-    known = {(_text(one.size), _key(one.config, tiles)) for one, _ in runs[:given]}
+    known = {(text_of(one.size), _key(one.config, tiles)) for one, _ in runs[:given]}
     chosen, without = [], []
     for size in sizes:
-        if _text(size) not in fastest:
+        if text_of(size) not in fastest:
             reason = _why_not([run for one, run in runs if one.size == size], gpu)
             without.append(LeftOut(gpu.key, reason, size))
             continue
-        candidate, run, time = fastest[_text(size)]
+        candidate, run, time = fastest[text_of(size)]
         if sum(one.size == size for one, _ in runs) > 1:
             time = time.as_chosen
         us, low, high = (round(one, 3) for one in (time.us, time.low_us, time.high_us))
         one = TunedLaunch(size, candidate.config, us, low, high, time.bound)
-        if tiles and (_text(size), _key(candidate.config, tiles)) not in known:
-            best = own[_text(size)][0].config
+        if tiles and (text_of(size), _key(candidate.config, tiles)) not in known:
+            best = own[text_of(size)][0].config
             one = dataclasses.replace(one, only=_numbers(run), elsewhere=best)
         chosen.append(one)
     if not chosen and without:
@@ -424,7 +507,8 @@ def _numbers(run: Record | Failed) -> dict[str, Any]:
     return {**numbers, GRID: list(run.launch.grid or ())}
 
 
-def _text(size: Size) -> str:
+def text_of(size: Size) -> str:
+    """Return a size in words: "M 4096, N 1024"."""
     return ", ".join(f"{name} {value}" for name, value in size.items())
 
 

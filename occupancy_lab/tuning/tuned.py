@@ -21,14 +21,14 @@ from triton.runtime import driver
 from triton.runtime.autotuner import Autotuner, Config
 from triton.runtime.errors import OutOfResources, PTXASError
 
-from occupancy_lab.arguments import TRITON_DTYPES, Dtype, dtype_name, plain
+from occupancy_lab.arguments import TRITON_DTYPES, dtype_name, plain
+from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
-from occupancy_lab.kernel import innermost, is_triton_function, source_file
+from occupancy_lab.kernel import autotuner_of, innermost, is_triton_function, source_file
 from occupancy_lab.options import NAMES
 from occupancy_lab.tuning.autotuner import early_config_prune
-from occupancy_lab.tuning.space import autotuner_of, source_digest
-from occupancy_lab.tuning.tuned_file import TunedFile
+from occupancy_lab.tuning.tuned_file import TunedFile, in_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -439,8 +439,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _value(value: Any) -> Any:
-    found = plain(value)
-    return str(found) if isinstance(found, Dtype) else found
+    return in_file(plain(value))
 
 
 def _triton_dtype(dtype: Any) -> str | None:

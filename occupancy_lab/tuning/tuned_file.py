@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from occupancy_lab.arguments import Dtype
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_given, read_json
 from occupancy_lab.gpus import find_gpu
@@ -78,6 +79,8 @@ class TunedFile(Answer):
     left_out: tuple[LeftOut, ...] = field(default=())
     stopped: tuple[str, ...] = ()
     """The keys of GPUs whose search stopped at its limit."""
+    notes: tuple[str, ...] = ()
+    """What was assumed while the program ran that launched the kernel, and what may be missing."""
 
     @property
     def configs(self) -> list[Mapping[str, Any]]:
@@ -154,6 +157,7 @@ class TunedFile(Answer):
                 basis={str(gpu): str(values["basis"][gpu]) for gpu in values["gpus"]},
                 left_out=tuple(LeftOut(**one) for one in values["left_out"]),
                 stopped=tuple(map(str, values.get("stopped", ()))),
+                notes=tuple(map(str, values.get("notes", ()))),
             )
         except (KeyError, TypeError, ValueError, AttributeError):
             refuse(f"{quoted(name)} lacks a part of what `occupancy-lab tune --output` writes")
@@ -168,6 +172,11 @@ class TunedFile(Answer):
         """Return the file at *path*; InputError if it cannot be read."""
         name = Path(path).name
         return cls.of(read_json(read_given(path), name), name)
+
+
+def in_file(value: Any) -> Any:
+    """Return the value of an argument as the file has it: a dtype or a function by its name."""
+    return str(value) if isinstance(value, Dtype) else getattr(value, "__name__", value)
 
 
 def _answer(file: TunedFile) -> Iterator[str]:
@@ -185,6 +194,7 @@ def _answer(file: TunedFile) -> Iterator[str]:
                 f" and {count(len(others), 'other size')}" if others else ""
             )
         yield f"{find_gpu(gpu).title} {where}: {literal(first.reason)}."
+    yield from file.notes
 
 
 def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:

@@ -182,13 +182,16 @@ class Passed:
             (value,) = struct.unpack_from("<I", content, offset)
         return None if value is None else np.full((1, 1), value, np.uint32)
 
-    def loaded(self, address: Any, size: int, registers: int, *, signed: bool) -> Sequence[Any]:
+    def loaded(
+        self, address: Any, mask: Any, size: int, registers: int, *, signed: bool
+    ) -> Sequence[Any]:
         """Return what a load of *size* bytes finds, by register; None where it is not known.
 
-        A number of fewer than 4 bytes fills a register, sign-extended where it is *signed*.
+        All threads of *mask* load from one tensor; other threads' addresses may be anything. A
+        number of fewer than 4 bytes fills a register, sign-extended where it is *signed*.
         """
         unknown = [None] * registers
-        number = int(address.flat[0]) >> TENSOR_BITS
+        number = first_active(address, mask) >> TENSOR_BITS
         values = self._values.get(number)
         if values is None or not len(values):
             return unknown
@@ -223,6 +226,12 @@ class Passed:
             (bits,) = struct.unpack("<I", struct.pack("<f", value))
             return int(bits)
         return value & 0xFFFFFFFFFFFFFFFF if isinstance(value, int) else None
+
+
+def first_active(values: Any, mask: Any) -> int:
+    """Return the value of the first thread of *mask*; programs or threads may share values."""
+    program, thread = np.unravel_index(mask.argmax(), mask.shape)
+    return int(values[min(program, len(values) - 1), min(thread, values.shape[1] - 1)])
 
 
 def parameters_of(ttir: str, name: str) -> list[str]:

@@ -44,7 +44,7 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, stays: float = 0
     in_part = _partial_lines(tensor)
     each = []
     for one in accesses:
-        if not one.writes or not one.piece_bytes:
+        if not one.writes or not one.piece_bytes or not one.sectors.most:
             continue
         piece = one.piece_bytes
         if not one.is_known:

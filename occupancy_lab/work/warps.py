@@ -446,7 +446,7 @@ class Warps:
             return self._taken(step, address, mask), None, False
         if address is None or step.word & 0x1FF not in operations.LOADS:
             return [None] * len(step.results), None, False
-        return self._loaded(step, address, is_known=is_known)
+        return self._loaded(step, address, mask, is_known=is_known)
 
     def _taken(self, step: Step, address: Any, mask: Any) -> Sequence[Any]:
         """Return what an addition to the counter at *address* returns, by register."""
@@ -458,13 +458,13 @@ class Warps:
         return [taken, *[None] * (len(step.results) - 1)]
 
     def _loaded(
-        self, step: Step, address: Any, *, is_known: bool
+        self, step: Step, address: Any, mask: Any, *, is_known: bool
     ) -> tuple[Sequence[Any], Any, bool]:
         """Return what a load from *address* gives, as `_memory` does."""
         count = len(step.results)
         size, signed = operations.access_bytes(step.word), operations.is_signed(step.word)
         if is_known:
-            loaded = self.launched.loaded(address, size, count, signed=signed)
+            loaded = self.launched.loaded(address, mask, size, count, signed=signed)
             if any(value is not None for value in loaded):
                 return loaded, None, False
         of_warp = address if address.shape[1] == 1 else by_warp(address, self.code.lanes)

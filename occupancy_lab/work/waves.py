@@ -34,7 +34,7 @@ from occupancy_lab.work.gcn_arithmetic import (
     selected,
 )
 from occupancy_lab.work.operations import NOT_KNOWN, Constant
-from occupancy_lab.work.passed import TENSOR_BITS
+from occupancy_lab.work.passed import TENSOR_BITS, first_active
 from occupancy_lab.work.threads import Step
 from occupancy_lab.work.warps import Warps, by_warp
 
@@ -284,9 +284,9 @@ class Waves(Warps):
             address = self._wide(values[:2], base).astype(np.int64) + offset
             if register:
                 address = address + self._word(values[2], register[0]).astype(np.int64)
-            first = int(address.flat[0])
+            first = first_active(address, self.mask)
             if first >> TENSOR_BITS:
-                return self.launched.loaded(address, 4, len(places), signed=False)
+                return self.launched.loaded(address, self.mask, 4, len(places), signed=False)
             return [self.launched.constant(0, first + 4 * place) for place in range(len(places))]
 
         return (*base, *register), places, compute
@@ -388,7 +388,8 @@ class Waves(Warps):
             return [None] * len(step.results), None, False
         form = one.name.rpartition("load_")[2]
         size = amdgcn_width(form) or WORD_BITS // 8
-        loaded = self.launched.loaded(address, size, len(step.results), signed=form[0] in "is")
+        is_signed = form[0] in "is"
+        loaded = self.launched.loaded(address, mask, size, len(step.results), signed=is_signed)
         return loaded, None, False
 
     def _address(self, one: Instruction, sources: Sequence[Any], mask: Any) -> tuple[Any, Any]:

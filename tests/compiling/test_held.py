@@ -2,11 +2,18 @@
 
 import pytest
 import torch
+import triton
+import triton.language as tl
 from counted_kernels import gather
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from occupancy_lab.arguments import tensor as stand_in
-from occupancy_lab.compiling.held import MOST_TOLD, held_on_cpu, with_values
+from occupancy_lab.compiling.held import (
+    MOST_TOLD,
+    held_on_cpu,
+    with_values,
+    written_parameters,
+)
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.kernel import Variant
 from occupancy_lab.launch import Launch
@@ -51,6 +58,19 @@ def test_what_a_kernel_writes_is_not_told() -> None:
     assert dict(found.launch.values) == dict.fromkeys(("x", "index"), (3, 1, 4, 1))
     assert found.launch == launch
     assert with_values([], asked, {}, held_on_cpu) == []
+
+
+@triton.jit
+def offsets(out, ends, order, B: tl.constexpr):
+    """Write the length of each row, in the given order if there is any."""
+    row = tl.program_id(0) if order is None else tl.load(order + tl.program_id(0))
+    start = tl.zeros([], dtype=ends.dtype.element_ty) if row == 0 else tl.load(ends + row - 1)
+    tl.store(out + row + tl.arange(0, B), tl.load(ends + row) - start)
+
+
+def test_a_type_or_a_comparison_of_an_address_is_no_address() -> None:
+    """A kernel that stores at an offset which depends on them does not write to that tensor."""
+    assert written_parameters(offsets) & {"out", "ends", "order"} == {"out"}
 
 
 @pytest.mark.slow

@@ -167,11 +167,21 @@ MAIN = """
 import sys
 import torch
 sys.path.insert(0, {folder!r})
-from launched_kernels import transpose
+from launched_kernels import double, transpose
 
 def main():
     x = torch.empty(4096, 2048, dtype=torch.float16, device="cuda")
     transpose[64, 32](x, torch.empty_like(x), 4096, 2048, BLOCK=64)
+
+def follows():
+    x = torch.empty(4096, 2048, dtype=torch.float16, device="cuda")
+    grid = lambda named: (4096 // named["BLOCK"], 2048 // named["BLOCK"])
+    transpose[grid](x, torch.empty_like(x), 4096, 2048, BLOCK=64)
+
+def two():
+    follows()
+    x = torch.empty(4096, device="cuda")
+    double[4](x, x, 4096, BLOCK_SIZE=1024)
 """
 
 
@@ -192,3 +202,21 @@ def test_the_command_of_a_page_ranks_blocks(tmp_path: Path, *, is_script: bool) 
     assert "These are 4" not in ranked.stdout
     assert "cdiv(M, BLOCK), cdiv(N, BLOCK)" in found
     assert "does not do the whole work" not in ranked.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("entry", "option"), [("follows", ""), ("two", " --kernel transpose")])
+def test_the_command_of_a_program_is_the_program(tmp_path: Path, entry: str, option: str) -> None:
+    """If the program's grid follows the block, `tune` finds signature and grid in the program.
+
+    The kernel is named if the program launches several.
+    """
+    (tmp_path / "main.py").write_text(MAIN.format(folder=str(Path(FILE).parent)))
+    asked = (f"{tmp_path / 'main.py'}:{entry}", "--gpu", "h100", "--num-warps", "8")
+    page = run("explain", *asked, "--format", "markdown").stdout
+    found, *_ = re.findall(r"`occupancy-lab (tune .*)` ranks blocks further away", page)
+    assert found.startswith(f"tune {asked[0]} --gpu h100{option} --constexpr BLOCK=")
+    assert re.search(r" --num-warps \d+$", found)
+    ranked = run(*shlex.split(found))
+    assert ranked.returncode == 0, ranked.stderr
+    assert "transpose: 1 size on H100 SXM" in ranked.stdout

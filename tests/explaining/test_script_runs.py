@@ -109,6 +109,20 @@ def test_values_choose_configurations_and_replace_what_other_launches_pass(tmp_p
     assert sizes == [[(64, (16,))], [(64, (16,)), (512, (2,))]]
 
 
+def test_heuristics_follow_a_replaced_value(tmp_path: Path) -> None:
+    """What heuristics set is calculated from the value that replaces the script's."""
+    path = tmp_path / "bench.py"
+    decorator = '@triton.heuristics({"TWICE": lambda named: named["BLOCK"] * 2})\n@triton.jit'
+    text = SCRIPT.replace("@triton.jit", decorator).replace("n, BLOCK:", "n, TWICE, BLOCK:")
+    path.write_text(text.replace("TWICE,", "TWICE: tl.constexpr,"), encoding="utf-8")
+    found = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64", compared=False)
+    values = [
+        [(one.arguments["BLOCK"], one.arguments["TWICE"]) for one in run.records]
+        for run in found.runs
+    ]
+    assert values == [[(64, 128)], [(64, 128)]]
+
+
 def test_a_neighbour_of_a_replaced_value_keeps_it(tmp_path: Path) -> None:
     """What the page proposes are changes of what was asked for, not of what the script has."""
     path = tmp_path / "bench.py"

@@ -4,6 +4,7 @@ import math
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring import measure as measure_module
 from occupancy_lab.measuring.measure import (
     BURST,
+    HOLD_CYCLES,
     PROVIDERS,
     Timer,
     difference,
@@ -178,6 +180,63 @@ def test_times_are_the_launches_own() -> None:
     (short, long) = timer.time([small.clone, large.clone], runs=12)
     assert len(short) == len(long) == 12
     assert 20 < statistics.median(long) / statistics.median(short) < 80
+
+
+class Waiting:
+    """Stands in for torch.cuda: the processor needs *needed* cycles to queue a burst."""
+
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+        self.waited: list[int] = []
+
+    def __getattr__(self, _name: str) -> object:
+        return lambda **_options: self
+
+    def _sleep(self, cycles: int) -> None:
+        self.waited.append(cycles)
+
+    def query(self) -> bool:
+        """Return whether the GPU came to a launch before it was queued."""
+        return self.waited[-1] < self.needed
+
+    def elapsed_time(self, _end: object) -> float:
+        """Return a time in ms that is longer where a launch was late."""
+        return 2e-3 if self.query() else 1e-3
+
+    def synchronize(self) -> None:
+        """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    ("needed", "waited", "us"),
+    [(1, [1, 1], 1), (3, [1, 2, 4, 4], 1), (1000, [1, 2, 4, 8, 16, 16], 2)],
+)
+def test_launches_that_were_queued_late_are_launched_again(
+    needed: int, waited: list[int], us: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The GPU waits twice as long for the processor until nothing is late, within a limit."""
+    waiting = Waiting(needed * HOLD_CYCLES)
+    monkeypatch.setattr(torch, "cuda", waiting)
+    monkeypatch.setattr(torch, "empty", lambda *_shape, **_options: torch.zeros(1))
+    monkeypatch.setattr(Timer, "_warm_up", lambda *_: None)
+    assert Timer().time([lambda: None], runs=2 * BURST) == [[us] * 2 * BURST]
+    assert waiting.waited == [cycles * HOLD_CYCLES for cycles in waited]
+
+
+@pytest.mark.gpu
+def test_a_slow_processor_does_not_lengthen_the_times() -> None:
+    """A launch that Python queues in half a millisecond takes no longer than the same at once."""
+    source = torch.empty(2**20, dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+
+    def slowly() -> None:
+        end = time.perf_counter() + 5e-4
+        while time.perf_counter() < end:
+            pass
+        target.copy_(source)
+
+    (at_once, slow) = Timer().time([lambda: target.copy_(source), slowly], runs=12)
+    assert statistics.median(slow) < 1.5 * statistics.median(at_once)
 
 
 CONDITIONS = Conditions("a GPU", "2026-11-21", None, "2.11.0", "3.6.0", "device events", "flushed")

@@ -11,11 +11,11 @@ import triton.language as tl
 from in_process import run
 
 import occupancy_lab
+from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import load_function
 from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.tuning import by_size
-from occupancy_lab.tuning.space import source_digest
 from occupancy_lab.tuning.tuned_file import TunedFile
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -175,13 +175,13 @@ def test_what_json_cannot_hold_is_refused() -> None:
 def tried(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Return the list of compiled configurations."""
     found: list[dict[str, Any]] = []
-    predicted = by_size._Tuner._predicted
+    predicted = by_size.Tuner._predicted
 
     def noted(self: Any, candidates: Sequence[Any], gpu: Any) -> Any:
         found.extend(dict(one.config) for one in candidates)
         return predicted(self, candidates, gpu)
 
-    monkeypatch.setattr(by_size._Tuner, "_predicted", noted)
+    monkeypatch.setattr(by_size.Tuner, "_predicted", noted)
     return found
 
 

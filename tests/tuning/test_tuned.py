@@ -18,12 +18,12 @@ from triton.runtime.errors import OutOfResources
 import occupancy_lab
 from occupancy_lab import UntunedWarning
 from occupancy_lab.compiling.offline import offline
+from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import load_file
 from occupancy_lab.tuning import tuned as module
-from occupancy_lab.tuning.space import source_digest
 
 H100 = find_gpu("h100")
 X = torch.empty(2**20)

@@ -80,15 +80,28 @@ def test_loads_find_what_is_in_a_tensor(
     asked = data.draw(st.lists(st.integers(0, len(numbers) - 1), min_size=4, max_size=4))
     address = np.array([asked]) * size + (1 << 40) + MIDDLE
     registers = max(size // 4, 1)
-    loaded = found.loaded(address, size, registers, signed=dtype.startswith("i"))
+    active = np.full((1, 4), fill_value=True)
+    loaded = found.loaded(address, active, size, registers, signed=dtype.startswith("i"))
     both = sum(one[0].astype(np.int64) << 32 * place for place, one in enumerate(loaded))
     bits = max(8 * size, 32)
     assert both.tolist() == [(numbers[one] + (1 << bits)) % (1 << bits) for one in asked] or (
         bits == 64 and both.view(np.int64).tolist() == [numbers[one] for one in asked]
     )
     found.forget(name)
-    assert found.loaded(address, size, registers, signed=True) == [None] * registers
+    assert found.loaded(address, active, size, registers, signed=True) == [None] * registers
     assert not found.has_values
+
+
+def test_threads_that_do_not_load_have_no_say_in_what_is_loaded() -> None:
+    """In a branch that the first programs do not take, their addresses may be of another tensor."""
+    tensors = {name: Pointer("int32", 8) for name in "xy"}
+    given = Passed(list("xy"), tensors, {"x": (5, 6), "y": (7, 8)}, {0: (0, 8), 1: (8, 8)})
+    x, y = ((number << TENSOR_BITS) + MIDDLE for number in (1, 2))
+    address = np.array([[0], [x], [y], [y + 4]], np.int64)
+    active = np.array([[False, False], [False, False], [False, True], [True, True]])
+    (found,) = given.loaded(address, active, 4, 1, signed=True)
+    assert found[active.any(axis=1)].tolist() == [[7], [8]]
+    assert given.loaded(address, np.full((1, 2), fill_value=True), 4, 1, signed=True) == [None]
 
 
 @given(width=st.sampled_from([1, 2, 4, 8]), first=st.integers(0, 999), signed=st.booleans())
@@ -101,7 +114,7 @@ def test_loads_of_random_elements_are_their_bytes(width: int, first: int, *, sig
     tensor = Passed(["x"], {"x": Pointer(f"int{8 * width}", 1 << 20)}, {"x": numbers}, {0: (0, 8)})
     address = np.full((1, 1), (1 << TENSOR_BITS) + MIDDLE + 8 * (first // 8), np.int64)
     for size, registers in ((1, 1), (2, 1), (4, 1), (8, 2), (16, 4)):
-        loaded = tensor.loaded(address, size, registers, signed=signed)
+        loaded = tensor.loaded(address, address > 0, size, registers, signed=signed)
         found = b"".join(int(one[0, 0]).to_bytes(4, "little") for one in loaded)
         at = 8 * (first // 8)
         assert found[:size] == held[at : at + size]

@@ -64,6 +64,12 @@ def test_long_pieces_cost_nothing_more() -> None:
     assert written_cost([piece], apart) == pytest.approx(150 / 32)
 
 
+def test_stores_that_may_never_happen_cost_nothing() -> None:
+    """A store in a loop whose trips are not known may store nothing at all."""
+    store = dataclasses.replace(access("y", 1, 0, 0, writes=True), piece_bytes=4.0, is_known=False)
+    assert written_cost([store], footprint("y", 0, 64)) == 1.0
+
+
 def test_parts_of_sectors_are_completed() -> None:
     """Device memory delivers the rest of each sector, unless the launch reads the sector anyway."""
     store = dataclasses.replace(access("y", 1, 256, 512, writes=True), piece_bytes=64.0)

@@ -5,27 +5,37 @@ from compare_work import executed_of
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import CudaArchitecture, architectures, devices
-from occupancy_lab.work.pipes import SCHEDULERS, TENSOR, XU, XU_CYCLES, fma_cycles, pipe_of
+from occupancy_lab.work.pipes import (
+    ALU,
+    OTHER_CYCLES,
+    SCHEDULERS,
+    TENSOR,
+    XU,
+    XU_CYCLES,
+    fma_cycles,
+    pipe_of,
+)
 
 HOPPER = architectures()["sm_90"]
-XU_COUNTER = "smsp__inst_executed_pipe_xu.sum"
+COUNTER = "smsp__inst_executed_pipe_{}.sum"
 
 
 def counted() -> list[RecordedLaunch]:
     """Return launches of different kernels with a counter of xu instructions."""
-    some = {one.kernel: one for one in recorded_launches() if one.number(XU_COUNTER)}
+    some = {one.kernel: one for one in recorded_launches() if one.number(COUNTER.format(XU))}
     return [one for _, one in sorted(some.items())][::4]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("launch", counted(), ids=lambda one: one.kernel)
-def test_special_functions_are_those_that_were_counted(launch: RecordedLaunch) -> None:
-    """Cycles of the xu pipe match the instructions that the profiler counted for it."""
+def test_pipes_execute_what_was_counted(launch: RecordedLaunch) -> None:
+    """Cycles of the alu and xu pipes match the instructions that the profiler counted for them."""
     executed = executed_of(launch)
     if executed is None or executed.program is None or executed.unknowns:
         pytest.skip("what it executes is not known")
-    cycles = executed.program.pipes.get(XU, 0.0) * executed.programs * SCHEDULERS
-    assert cycles / XU_CYCLES == pytest.approx(launch.number(XU_COUNTER), rel=0.02)
+    for pipe, each in ((ALU, OTHER_CYCLES), (XU, XU_CYCLES)):
+        cycles = executed.program.pipes.get(pipe, 0.0) * executed.programs * SCHEDULERS
+        assert cycles / each == pytest.approx(launch.number(COUNTER.format(pipe)), rel=0.02)
 
 
 def test_results_a_cycle_are_those_of_data_sheets() -> None:

@@ -1,0 +1,353 @@
+"""`tune FILE.py:main`: the configurations of a kernel that a program launches, at each size there.
+
+The program is run dry for each GPU. Its launches say what a command line would have to describe:
+the arguments, the sizes and the grid. Another configuration is launched by the program's own grid
+function and heuristics, in the program's process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.process import COMPILE_TIMEOUT
+from occupancy_lab.compiling.script import Script
+from occupancy_lab.errors import few_of, quoted, refuse, shortened
+from occupancy_lab.explaining.script_runs import (
+    assumed_words,
+    calls_of,
+    chosen_launches,
+    compiler_of,
+    read_assumed_of,
+    read_both,
+    read_values,
+    sentences_of,
+    stand_in,
+    takes,
+    variant_with,
+)
+from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.tuning.by_size import Candidate, Tuner, as_values, text_of
+from occupancy_lab.tuning.tuned_file import LeftOut, in_file
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+    from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.compiling.notes import ScriptLaunch
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.signature import Words
+    from occupancy_lab.tuning.space import Settings
+    from occupancy_lab.tuning.tuned_file import Size, TunedFile
+
+    Values = Mapping[str, tuple[Any, ...]]
+
+USUAL = {"num_warps": 4, "num_stages": 3}
+"""From where a search starts if neither the launch nor the command line says."""
+HOW = "give several values by --constexpr, --num-warps, --num-stages or --option, or give --search"
+
+
+def tune_script(  # noqa: PLR0913 - one argument per option of the command line
+    name: str,
+    *,
+    kernel: str | None = None,
+    search: bool = False,
+    gpu: AskedGpus | None = None,
+    triton: str | None = None,
+    cache: bool = True,
+    compile_timeout: float | None = COMPILE_TIMEOUT,
+    progress: Callable[[str], None] = lambda _sentence: None,
+    constexprs: Words = (),
+    num_warps: Any = None,
+    num_stages: Any = None,
+    options: Words = (),
+    assume: Words = (),
+    warm: bool = False,
+) -> TunedFile:
+    """Return the fastest predicted configuration of a kernel that `file.py:function` launches.
+
+    The function is run without a GPU, as by `explain_script`, and nothing is launched. Each size
+    that it launches has a choice on each GPU. Sizes are told apart by the whole numbers that the
+    launches pass and by their constexprs, where these differ; strides count only where nothing
+    else tells launches apart. Of launches of one size the first counts.
+
+    Args:
+        name: The function, `file.py:function`, which can be called without arguments.
+        kernel: The name of the kernel; needed if several can be tuned.
+        search: Whether to look beyond the configurations, as in `tune_sizes`.
+        gpu: GPUs, as in `explain`.
+        triton: Another Triton to compile with, as in `explain`.
+        cache: Whether to use the store of compiled resources.
+        compile_timeout: Seconds that the function, or a compile, may take.
+        progress: Called with a sentence before slow steps, and with "" after them.
+        constexprs: Values, as in `explain_script`. Where there are several, they are tuned.
+        num_warps: As constexprs.
+        num_stages: As constexprs.
+        options: As constexprs.
+        assume: Assumptions about unknown values, as in `explain_script`.
+        warm: Whether times are those right after the same launch, as in `explain_launch`.
+
+    Raises:
+        InputError: the function fails or launches nothing that can be tuned, or what `tune_sizes`
+            raises it for.
+    """
+    directory = store_directory() if cache else None
+    values, words = read_both(assumed_words(assume))
+    how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
+    how |= {"timeout": compile_timeout, "assume": values, "untuned": True}
+    how |= {"environment": find_environment(triton)}
+    gpus = [one for one, _ in chosen_gpus(gpu)]
+    with contextlib.ExitStack() as stack:
+        scripts = [stack.enter_context(Script(name, one, directory, **how)) for one in gpus]
+        for script in scripts:
+            if script.ran.failure is not None:
+                refuse(script.ran.why_it_failed)
+        every = [one for script in scripts for one in script.launches]
+        settings: dict[str, Any] = {"constexprs": constexprs, "options": options}
+        settings |= {"num_warps": num_warps, "num_stages": num_stages}
+        chosen = read_values(name, every, gpus, **settings)
+        calls = _of_kernel(name, [*_calls(scripts)], kernel, chosen, search=search)
+        _check_dtypes(name, calls)
+        there = [one for one in gpus if any(call.script.gpu is one for call in calls)]
+        launches = _launches_of(there, calls, search=search)
+        try:
+            tuner = Tuner(launches, there, read_assumed_of(every, words), warm=warm)
+            found = tuner.tune(search=search)
+        finally:
+            for script in scripts:
+                if script.interrupted is not None:
+                    raise script.interrupted
+    why = f"{name} does not launch {found.kernel} there"
+    without = [LeftOut(one.key, why) for one in gpus if one not in there]
+    notes = sentences_of([one.ran for one in scripts])
+    return dataclasses.replace(found, left_out=(*found.left_out, *without), notes=tuple(notes))
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a kernel in a script, with all configurations of its autotuner."""
+
+    script: Script
+    launches: Mapping[int, ScriptLaunch]
+    """The launches by their index in the script."""
+    digest: str
+    replaced: Values = field(default_factory=dict)
+    """The values that replace what the launch line passes."""
+
+    @property
+    def first(self) -> ScriptLaunch:
+        return next(iter(self.launches.values()))
+
+    @property
+    def bound(self) -> BoundLaunch:
+        return self.first.bound
+
+    def has(self, name: str) -> bool:
+        """Return whether *name* is tuned here, or can replace something of the launch."""
+        return name in self.first.tuned or takes(self.bound, self.script.gpu, name)
+
+    @property
+    def settings(self) -> set[str]:
+        """The names that a configuration sets."""
+        several = {name for name, values in self.replaced.items() if len(values) > 1}
+        options = self.replaced.keys() - {*self.bound.constexprs}
+        return {*self.first.tuned, *several, *options}
+
+    @property
+    def passed(self) -> list[str]:
+        """The constexprs that the launch line passes and no configuration sets."""
+        given = {*self.first.passed, *self.replaced} - self.settings
+        return [name for name in self.bound.constexprs if name in given]
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """What may tell its size from that of another call, by name."""
+        constexprs = {*self.passed} - self.replaced.keys()
+        return {
+            name: in_file(value)
+            for name, value in self.bound.arguments.items()
+            if name in constexprs or (type(value) is int and name not in self.bound.constexprs)
+        }
+
+
+def _calls(scripts: Sequence[Script]) -> Iterator[_Call]:
+    for script in scripts:
+        calls = [*calls_of(script.launches)]
+        digests = script.digests([next(iter(launches)) for launches in calls])
+        for launches, digest in zip(calls, digests, strict=True):
+            yield _Call(script, launches, digest)
+
+
+def _of_kernel(
+    name: str, calls: Sequence[_Call], kernel: str | None, chosen: Values, *, search: bool
+) -> list[_Call]:
+    """Return the *calls* of the kernel that is to be tuned, with the *chosen* values.
+
+    Raises InputError if there is none, or if several can be tuned and none of them is named.
+    """
+    launched = list(dict.fromkeys(one.bound.kernel for one in calls))
+    if kernel is not None and kernel not in launched:
+        refuse(f"{name} launches no kernel {quoted(kernel)}; it launches {few_of(launched)}")
+    named = [one for one in calls if kernel in {None, one.bound.kernel}]
+    if several := [setting for setting, values in chosen.items() if len(values) > 1]:
+        tunable = [one for one in named if any(map(one.has, several))]
+    else:
+        tunable = [one for one in named if one.first.tuned] or (named if search else [])
+    names = list(dict.fromkeys(one.bound.kernel for one in tunable))
+    if not tunable and several:
+        refuse(f"{kernel} takes no {few_of(several)}")
+    if not tunable:
+        has = f"no kernel that {name} launches has" if kernel is None else f"{kernel} has no"
+        an = f" an autotuner: {few_of(launched)}" if kernel is None else " autotuner"
+        refuse(f"{has}{an}; {HOW}")
+    if len(names) > 1:
+        refuse(
+            f"{name} launches several kernels that can be tuned; choose one with --kernel:"
+            f" {few_of(names)}"
+        )
+    if len({one.digest for one in tunable}) > 1:
+        refuse(f"{name} launches several kernels called {names[0]}; launch one of them alone")
+    if not all(one.digest for one in tunable):
+        refuse(f"{names[0]} is launched by another process; let {name} launch it itself")
+    autotuned = [one for one in tunable if one.first.tuned]
+    tunable = autotuned or tunable
+    for setting in chosen:
+        if not any(one.has(setting) for one in tunable):
+            refuse(f"{names[0]} takes no {shortened(setting)}; leave it out")
+    kept = (chosen_launches(one.launches, chosen, one.script.gpu) for one in tunable)
+    return [
+        dataclasses.replace(one, launches=launches, replaced=replaced)
+        for one, (launches, replaced) in zip(tunable, kept, strict=True)
+    ]
+
+
+def _check_dtypes(name: str, calls: Sequence[_Call]) -> None:
+    """Raise InputError if the *calls* of a kernel pass tensors of several dtypes."""
+    first, *others = (one.bound.dtypes for one in calls)
+    for other in others:
+        for tensor in dict.fromkeys((*first, *other)):
+            if (mine := first.get(tensor)) != (its := other.get(tensor)):
+                refuse(
+                    f"{name} launches {calls[0].bound.kernel} with {tensor} of {mine} and of"
+                    f" {its}, and a file has one dtype for each tensor; launch each in a function"
+                    " of its own"
+                )
+
+
+def size_names(
+    launches: Sequence[Sequence[Mapping[str, Any]]], constexprs: Collection[str]
+) -> list[str]:
+    """Return the names of the values that tell the sizes of *launches* apart, on each GPU.
+
+    These are the numbers that differ on a GPU, or all numbers if none does, and the *constexprs*
+    that differ, between GPUs too. A stride is among them only if it tells launches apart that
+    nothing else does.
+    """
+    every = [one for of_gpu in launches for one in of_gpu]
+    names = list(dict.fromkeys(name for one in every for name in one))
+
+    def count(names: Sequence[str], among: Sequence[Mapping[str, Any]] = every) -> int:
+        return len({repr([one.get(name) for name in names]) for one in among})
+
+    numbers = [name for name in names if name not in constexprs and not _is_stride(name)]
+    differing = [one for one in numbers if any(count([one], of_gpu) > 1 for of_gpu in launches)]
+    found = (differing or numbers) + [name for name in constexprs if count([name]) > 1]
+    for name in filter(_is_stride, names):
+        if name not in found and count([*found, name]) > count(found):
+            found.append(name)
+    return [name for name in names if name in found]
+
+
+def _is_stride(name: str) -> bool:
+    return "stride" in name.lower()
+
+
+@dataclass(frozen=True, slots=True)
+class _OfScript:
+    """The launches of one kernel that a script makes."""
+
+    calls: Mapping[tuple[str, str], _Call]
+    """The first call of each size, by the GPU and the size."""
+    compilers: Mapping[str, Compiler]
+    candidates: Mapping[str, Sequence[Candidate]]
+    """The configurations that are given, by the GPU."""
+    name: str | None = None
+
+    @property
+    def digest(self) -> str:
+        return self._first.digest
+
+    @property
+    def _first(self) -> _Call:
+        return next(iter(self.calls.values()))
+
+    @property
+    def is_autotuned(self) -> bool:
+        return bool(self._first.first.tuned)
+
+    def compiler(self, gpu: Gpu) -> Compiler:
+        return self.compilers[gpu.key]
+
+    def given(self, gpu: Gpu) -> Sequence[Candidate]:
+        return self.candidates[gpu.key]
+
+    def at(self, size: Size, config: Settings, gpu: Gpu) -> Candidate:
+        call = self.calls[gpu.key, text_of(size)]
+        return _candidate(call, next(iter(call.launches)), size, config)
+
+    def larger(self, *_: object) -> None:
+        """Return None: no other size than those of the script can be launched."""
+
+    def passed(self, one: Candidate) -> Mapping[str, Any]:
+        bound = BoundLaunch.of(one.variant.function, one.variant.launch)
+        return {name: bound.arguments[name] for name in self._first.passed}
+
+    def instead(self, tiles: str) -> str:
+        return f"leave {tiles} to the launch line, and let the grid follow what is tuned"
+
+
+def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -> _OfScript:
+    """Return the launches of the *calls* of one kernel on each of *gpus*."""
+    of_gpus = [[one for one in calls if one.script.gpu is gpu] for gpu in gpus]
+    numbers = [[one.numbers for one in own] for own in of_gpus]
+    names = size_names(numbers, dict.fromkeys(name for one in calls for name in one.passed))
+    first: dict[tuple[str, str], _Call] = {}
+    candidates: dict[str, list[Candidate]] = {gpu.key: [] for gpu in gpus}
+    compilers: dict[str, Compiler] = {}
+    for gpu, own in zip(gpus, of_gpus, strict=True):
+        for call in own:
+            size = {name: call.numbers.get(name) for name in names}
+            if (gpu.key, text_of(size)) not in first:
+                first[gpu.key, text_of(size)] = call
+                candidates[gpu.key] += _given(call, size, search=search)
+        every = {index: one for call in own for index, one in call.launches.items()}
+        compilers[gpu.key] = compiler_of(own[0].script, every)
+    return _OfScript(first, compilers, candidates)
+
+
+def _given(call: _Call, size: Size, *, search: bool) -> Iterator[Candidate]:
+    usual = {}
+    if search and not call.first.tuned:
+        usual = {name: call.bound.options.get(name, value) for name, value in USUAL.items()}
+    for index, one in call.launches.items():
+        for values in itertools.product(*call.replaced.values()):
+            replaced = dict(zip(call.replaced, values, strict=True))
+            settings = {name: replaced[name] for name in replaced if name in call.settings}
+            config = as_values({**usual, **one.tuned, **settings})
+            yield _candidate(call, index, size, config)
+
+
+def _candidate(call: _Call, index: int, size: Size, config: Settings) -> Candidate:
+    """Return launch *index* of *call* with a configuration."""
+    one = call.launches[index]
+    fixed = {name: values[0] for name, values in call.replaced.items() if name not in call.settings}
+    changed = {name: config[name] for name in config if one.tuned.get(name) != config[name]}
+    variant = variant_with(call.script, index, one, stand_in(one.bound), {**fixed, **changed})
+    return Candidate(size, config, variant)
