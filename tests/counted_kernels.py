@@ -255,3 +255,11 @@ def escape(x, y, B: tl.constexpr):
         numbers = numbers * numbers + start
         step += 1
     tl.store(y + at, numbers)
+
+
+@triton.jit
+def offsets(out, ends, order, B: tl.constexpr):
+    """Write the length of each row, in the given order if there is any."""
+    row = tl.program_id(0) if order is None else tl.load(order + tl.program_id(0))
+    start = tl.zeros([], dtype=ends.dtype.element_ty) if row == 0 else tl.load(ends + row - 1)
+    tl.store(out + row + tl.arange(0, B), tl.load(ends + row) - start)

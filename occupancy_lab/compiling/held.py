@@ -154,7 +154,9 @@ class _Reader(ast.NodeVisitor):
     def _of(self, node: ast.AST) -> frozenset[str]:
         if isinstance(node, ast.Name):
             return frozenset(self.roots.get(node.id, ()))
-        if isinstance(node, ast.Compare) or (isinstance(node, ast.Attribute) and node.attr in TYPES):
+        if isinstance(node, ast.Compare) or (
+            isinstance(node, ast.Attribute) and node.attr in TYPES
+        ):
             return frozenset()
         parts = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.IfExp):

@@ -2,9 +2,7 @@
 
 import pytest
 import torch
-import triton
-import triton.language as tl
-from counted_kernels import gather
+from counted_kernels import gather, offsets
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from occupancy_lab.arguments import tensor as stand_in
@@ -58,14 +56,6 @@ def test_what_a_kernel_writes_is_not_told() -> None:
     assert dict(found.launch.values) == dict.fromkeys(("x", "index"), (3, 1, 4, 1))
     assert found.launch == launch
     assert with_values([], asked, {}, held_on_cpu) == []
-
-
-@triton.jit
-def offsets(out, ends, order, B: tl.constexpr):
-    """Write the length of each row, in the given order if there is any."""
-    row = tl.program_id(0) if order is None else tl.load(order + tl.program_id(0))
-    start = tl.zeros([], dtype=ends.dtype.element_ty) if row == 0 else tl.load(ends + row - 1)
-    tl.store(out + row + tl.arange(0, B), tl.load(ends + row) - start)
 
 
 def test_a_type_or_a_comparison_of_an_address_is_no_address() -> None:
