@@ -215,3 +215,11 @@ def columns(x, y, n, stride, B: tl.constexpr):
     at = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(y + at * 2, tl.load(x + at * stride, at < n), at < n)
     tl.store(y + at * 2 + 1, tl.load(x + at * stride + 1, at < n), at < n)
+
+
+@triton.jit
+def by_the_largest(x, table, y, B: tl.constexpr):
+    """Look up a number at the place of the largest one of a row."""
+    row = tl.program_id(0)
+    place = tl.argmax(tl.load(x + row * B + tl.arange(0, B)), 0)
+    tl.store(y + row, tl.load(table + place))

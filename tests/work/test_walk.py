@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 from counted_kernels import (
+    by_the_largest,
     copy,
     multiply,
     one_and_either,
@@ -71,6 +72,17 @@ def test_a_choice_by_a_value_from_memory_is_unknown() -> None:
     arguments = {"x": WHOLE, "y": WHOLE, "z": WHOLE, "flags": INDEX, "B": 32}
     counts = counts_of(one_by_a_flag, (4,), arguments)
     assert "which tensor is chosen" in {one.name for one in counts.unknowns}
+
+
+def test_a_number_found_in_a_tile_is_one_unknown_number() -> None:
+    """A load at the place of a tile's largest element touches one element, wherever that is."""
+    arguments = {"x": WHOLE, "table": INDEX, "y": INDEX, "B": 64}
+    counts = counts_of(by_the_largest, (5,), arguments)
+    assert not counts.not_counted
+    (load,) = (one for one in counts.accesses if one.tensor == "table")
+    assert (load.bytes, load.sectors) == (Amount.of(5 * 4), Amount.of(5))
+    assert load.unique_bytes == Amount(0, 5 * 4)
+    assert {one.name for one in counts.unknowns} == {"values of x"}
 
 
 def test_a_tensor_and_a_choice_with_it_may_overlap() -> None:
