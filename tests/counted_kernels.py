@@ -223,3 +223,19 @@ def by_the_largest(x, table, y, B: tl.constexpr):
     row = tl.program_id(0)
     place = tl.argmax(tl.load(x + row * B + tl.arange(0, B)), 0)
     tl.store(y + row, tl.load(table + place))
+
+
+@triton.jit
+def paged(x, pages, lengths, y, most, D: tl.constexpr, B: tl.constexpr):
+    """Multiply the rows of a sequence, whose places a table gives, with each other."""
+    row, part = tl.program_id(0), tl.program_id(1)
+    length = tl.load(lengths + row)
+    inside = tl.arange(0, D)
+    total = tl.zeros((B, B), tl.float32)
+    for start in range(part * B, length, B * tl.num_programs(1)):
+        at = start + tl.arange(0, B)
+        page = tl.load(pages + row * most + at, at < length, 0)
+        keys = tl.load(x + page[:, None] * D + inside[None, :], at[:, None] < length, 0.0)
+        total = tl.dot(keys, tl.trans(keys), total)
+    to = (row * tl.num_programs(1) + part) * B * B
+    tl.store(y + to + tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :], total)

@@ -10,6 +10,7 @@ from counted_kernels import (
     one_and_either,
     one_by_a_flag,
     one_of_two,
+    paged,
     renamed,
     waiting,
 )
@@ -21,10 +22,11 @@ from occupancy_lab.work.passed import parameters_of
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
-HALF, WHOLE, INDEX = (
+HALF, WHOLE, INDEX, PAGES = (
     Pointer("float16", 1 << 30),
     Pointer("float32", 1 << 30),
     Pointer("int32", 4096),
+    Pointer("int32", 1 << 18),
 )
 
 
@@ -115,3 +117,22 @@ def test_unknown_operations_may_touch_everything() -> None:
     (flags,) = (one for one in counts.footprints if one.tensor == "flags")
     assert flags.read == flags.written == Amount(0, INDEX.storage_bytes)
     assert counts.read_bytes == Amount(512, None)
+
+
+def test_large_tiles_at_rows_of_a_table_are_counted_for_all_programs() -> None:
+    """Sequences of different lengths, whose rows a table gives, are counted exactly."""
+    most, width, block, parts = 1024, 512, 32, 2
+    lengths = [1 + 37 * place % most for place in range(64)]
+    pages = [40503 * place % (64 * most) for place in range(64 * most)]
+    tensors = {"x": HALF, "pages": PAGES, "lengths": INDEX, "y": WHOLE}
+    counts = counts_of(
+        paged,
+        (64, parts),
+        {**tensors, "most": most, "D": width, "B": block},
+        values={"lengths": lengths, "pages": pages},
+    )
+    assert counts.walked == counts.programs
+    (rows,) = (one for one in counts.footprints if one.tensor == "x")
+    assert rows.read == rows.read_whole == Amount.of(sum(lengths) * width * 2)
+    trips = sum(-(-one // block) for one in lengths)
+    assert counts.dot_flops == {"fp16": Amount.of(trips * 2 * block * block * width)}
