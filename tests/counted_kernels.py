@@ -226,8 +226,11 @@ def by_the_largest(x, table, y, B: tl.constexpr):
 
 
 @triton.jit
-def paged(x, pages, lengths, y, most, D: tl.constexpr, B: tl.constexpr):
-    """Multiply the rows of a sequence, whose places a table gives, with each other."""
+def paged(x, pages, lengths, y, most, D: tl.constexpr, B: tl.constexpr, wrap: tl.constexpr = 0):
+    """Multiply the rows of a sequence, whose places a table gives, with each other.
+
+    With *wrap*, elements of x are numbered modulo that.
+    """
     row, part = tl.program_id(0), tl.program_id(1)
     length = tl.load(lengths + row)
     inside = tl.arange(0, D)
@@ -235,7 +238,17 @@ def paged(x, pages, lengths, y, most, D: tl.constexpr, B: tl.constexpr):
     for start in range(part * B, length, B * tl.num_programs(1)):
         at = start + tl.arange(0, B)
         page = tl.load(pages + row * most + at, at < length, 0)
-        keys = tl.load(x + page[:, None] * D + inside[None, :], at[:, None] < length, 0.0)
+        place = page[:, None] * D + inside[None, :]
+        if wrap:
+            place %= wrap
+        keys = tl.load(x + place, at[:, None] < length, 0.0)
         total = tl.dot(keys, tl.trans(keys), total)
     to = (row * tl.num_programs(1) + part) * B * B
     tl.store(y + to + tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :], total)
+
+
+@triton.jit
+def windows(x, y, size, B: tl.constexpr):
+    """Add each block of x, which has *size* elements and begins again at its end, to the next."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at % size) + tl.load(x + (at + B) % size))

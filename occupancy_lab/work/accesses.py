@@ -253,8 +253,8 @@ def sides_of(touch: Touch, codes: Any) -> list[tuple[Touch, Any]]:
         own = sorted(places)
         offset = tuple(offsets[one] for one in own if one < len(offsets))
         mask = tuple(masks[one - len(offsets)] for one in own if one >= len(offsets))
-        parts = {"offset": Number(tiles=offset, shape=shape), "mask": Mask(tiles=mask, shape=shape)}
-        side = replace(touch, **parts, shape=shape, runs={})
+        parts = (Number(tiles=offset, shape=shape), Mask(tiles=mask, shape=shape))
+        side = replace(touch, offset=parts[0], mask=parts[1], shape=shape, runs={})
         sides.append((side, codes[:, own]))
     return sides
 
@@ -395,21 +395,37 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
         return NOTHING, NOTHING, NOTHING
     first, place = distinct_rows(cells.codes)
     codes = cells.codes[first]
-    elements = int((active_elements(touch, codes)[place] * cells.weights).sum())
-    factor = touch.reach.factor
     low = high = _counted_pieces(touch, cells, place, tile_runs(touch, codes), min)
     if touch.offset.hidden:
         offsets = tile_offsets(touch, codes)
         moved = offsets + far_apart(touch, offsets)
         runs = runs_of(moved, tile_mask(touch, codes), touch.item_bytes)
         high = _counted_pieces(touch, cells, place, runs, max)
-    if touch.mask.hidden:
-        factor, low = Amount(0, factor.high), (0, 0)
-    amounts = [
+    factor = _factor(touch)
+    sectors, lines = (
         Amount(factor.low * small, None if factor.high is None else factor.high * large)
-        for small, large in zip((elements, *low), (elements, *high), strict=True)
-    ]
-    return amounts[0], amounts[1], amounts[2]
+        for small, large in zip(low, high, strict=True)
+    )
+    return factor * _elements(touch, cells, codes, place), sectors, lines
+
+
+def active_of(touch: Touch) -> Amount:
+    """Return the active elements of an access in the whole launch."""
+    cells = combined(grouped(touch, LINE), LINE)
+    if not len(cells.weights):
+        return NOTHING
+    first, place = distinct_rows(cells.codes)
+    return _factor(touch) * _elements(touch, cells, cells.codes[first], place)
+
+
+def _elements(touch: Touch, cells: Cells, codes: Any, place: Any) -> int:
+    return int((active_elements(touch, codes)[place] * cells.weights).sum())
+
+
+def _factor(touch: Touch) -> Amount:
+    """Return how often elements that may be active are so."""
+    factor = touch.reach.factor
+    return Amount(0, factor.high) if touch.mask.hidden else factor
 
 
 def _counted_pieces(

@@ -13,6 +13,7 @@ from counted_kernels import (
     paged,
     renamed,
     waiting,
+    windows,
 )
 from first_texts import first_text
 
@@ -52,7 +53,9 @@ def test_an_8192_cubed_matmul_is_counted_whole() -> None:
 @pytest.mark.parametrize("programs", [3 * 2**20, 2**24 - 1])
 def test_too_many_programs_are_sampled(programs: int) -> None:
     """A launch of millions of programs is counted from a sample in proportion."""
-    counts = counts_of(copy, (programs,), {"x": WHOLE, "y": WHOLE, "n": programs * 64, "B": 64})
+    tensor = Pointer("float32", programs * 256)
+    arguments = {"x": tensor, "y": tensor, "n": programs * 64, "B": 64}
+    counts = counts_of(copy, (programs,), arguments)
     assert 0 < counts.walked < counts.programs == programs
     assert counts.read_bytes == counts.unique_read_bytes == Amount.of(programs * 256)
 
@@ -119,8 +122,12 @@ def test_unknown_operations_may_touch_everything() -> None:
     assert counts.read_bytes == Amount(512, None)
 
 
-def test_large_tiles_at_rows_of_a_table_are_counted_for_all_programs() -> None:
-    """Sequences of different lengths, whose rows a table gives, are counted exactly."""
+@pytest.mark.parametrize("wrap", [0, 20_000_003])
+def test_sequences_of_different_lengths_are_counted_for_all_programs(wrap: int) -> None:
+    """Tiles at rows that a table gives are counted whole; with wider ones, at least the loops are.
+
+    The addresses modulo a number are no sum of rows and columns, so that a sample has to do.
+    """
     most, width, block, parts = 1024, 512, 32, 2
     lengths = [1 + 37 * place % most for place in range(64)]
     pages = [40503 * place % (64 * most) for place in range(64 * most)]
@@ -128,11 +135,32 @@ def test_large_tiles_at_rows_of_a_table_are_counted_for_all_programs() -> None:
     counts = counts_of(
         paged,
         (64, parts),
-        {**tensors, "most": most, "D": width, "B": block},
+        {**tensors, "most": most, "D": width, "B": block, "wrap": wrap},
         values={"lengths": lengths, "pages": pages},
     )
-    assert counts.walked == counts.programs
-    (rows,) = (one for one in counts.footprints if one.tensor == "x")
-    assert rows.read == rows.read_whole == Amount.of(sum(lengths) * width * 2)
+    assert (counts.walked == counts.programs) == (not wrap)
     trips = sum(-(-one // block) for one in lengths)
     assert counts.dot_flops == {"fp16": Amount.of(trips * 2 * block * block * width)}
+    (loop,) = counts.loops
+    assert (loop.trips.exact, loop.least, loop.most) == (trips, 0, most // block // parts)
+    (rows,) = (one for one in counts.accesses if one.tensor == "x")
+    assert rows.executions == Amount.of(trips)
+    asked = sum(lengths) * width * 2
+    assert rows.bytes == Amount.of(asked)
+
+
+@pytest.mark.parametrize(("size", "exact"), [(None, True), (1 << 20, False)])
+def test_bytes_that_neighbours_share_are_read_once(size: int | None, *, exact: bool) -> None:
+    """Programs of a sample lie apart; what their neighbours read too counts once all the same.
+
+    No more is read than the tensor has, which is so for a range too.
+    """
+    programs, block = 3 << 20, 64
+    elements = programs * block
+    tensor = Pointer("float32", 4 * (elements if exact else 2 * elements))
+    arguments = {"x": tensor, "y": WHOLE, "size": size or elements, "B": block}
+    counts = counts_of(windows, (programs,), arguments)
+    assert counts.walked < counts.programs
+    (read,) = (one.read for one in counts.footprints if one.tensor == "x")
+    assert read.is_exact == exact
+    assert read.low <= 4 * (size or elements) <= read.most <= tensor.storage_bytes
