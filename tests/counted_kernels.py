@@ -252,3 +252,12 @@ def windows(x, y, size, B: tl.constexpr):
     """Add each block of x, which has *size* elements and begins again at its end, to the next."""
     at = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(y + at, tl.load(x + at % size) + tl.load(x + (at + B) % size))
+
+
+@triton.jit
+def in_step(x, y, B: tl.constexpr):
+    """Copy a block, with a barrier between the load and the store."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    values = tl.load(x + at)
+    tl.debug_barrier()
+    tl.store(y + at, values)

@@ -327,6 +327,8 @@ class Walk:
                 self.call(operation, reach, depth)
             case name if name in ACCESSES and self.recording:
                 self.access(operation, reach)
+            case name if name in BARRIERS:
+                pass
             case name if name.startswith(UNCOUNTED) or touched_unknown(operation):
                 self.uncounted(operation, reach)
         if operation.results and operation.name not in CONTROL:
@@ -605,6 +607,8 @@ def _depth(region: Region) -> int:
     )
 
 
+BARRIERS = frozenset({"gpu.barrier", "ttg.local_barrier", "ttg.barrier"})
+"""What Triton's versions call a barrier, which moves and computes nothing."""
 UNCOUNTED = ("tt.elementwise_inline_asm", "tt.experimental_", "ttng.", "ttg.")
 """The prefixes of operations that are not counted, whatever their operands are."""
 CONTROL = frozenset({"scf.for", "scf.while", "scf.if", "tt.call"})

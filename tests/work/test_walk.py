@@ -6,6 +6,7 @@ import pytest
 from counted_kernels import (
     by_the_largest,
     copy,
+    in_step,
     multiply,
     one_and_either,
     one_by_a_flag,
@@ -164,3 +165,15 @@ def test_bytes_that_neighbours_share_are_read_once(size: int | None, *, exact: b
     (read,) = (one.read for one in counts.footprints if one.tensor == "x")
     assert read.is_exact == exact
     assert read.low <= 4 * (size or elements) <= read.most <= tensor.storage_bytes
+
+
+def test_a_barrier_is_nothing_to_count() -> None:
+    """A barrier, as Triton's versions write it, leaves nothing uncounted."""
+    arguments = {"x": WHOLE, "y": WHOLE, "B": 64}
+    text = first_text(in_step, arguments)
+    (line,) = (one.strip() for one in text.splitlines() if "barrier" in one and "%" not in one)
+    for name in ("ttg.barrier local", "ttg.local_barrier", "gpu.barrier"):
+        other = text.replace(line, line.replace(line.partition(" loc")[0], name))
+        counts = count(read_ttir(other), arguments, (2,))
+        assert not counts.not_counted
+        assert counts.read_bytes == counts.written_bytes == Amount.of(2 * 64 * 4)
