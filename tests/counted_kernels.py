@@ -263,3 +263,48 @@ def offsets(out, ends, order, B: tl.constexpr):
     row = tl.program_id(0) if order is None else tl.load(order + tl.program_id(0))
     start = tl.zeros([], dtype=ends.dtype.element_ty) if row == 0 else tl.load(ends + row - 1)
     tl.store(out + row + tl.arange(0, B), tl.load(ends + row) - start)
+
+
+def by_the_largest(x, table, y, B: tl.constexpr):
+    """Look up a number at the place of the largest one of a row."""
+    row = tl.program_id(0)
+    place = tl.argmax(tl.load(x + row * B + tl.arange(0, B)), 0)
+    tl.store(y + row, tl.load(table + place))
+
+
+@triton.jit
+def paged(x, pages, lengths, y, most, D: tl.constexpr, B: tl.constexpr, wrap: tl.constexpr = 0):
+    """Multiply the rows of a sequence, whose places a table gives, with each other.
+
+    With *wrap*, elements of x are numbered modulo that.
+    """
+    row, part = tl.program_id(0), tl.program_id(1)
+    length = tl.load(lengths + row)
+    inside = tl.arange(0, D)
+    total = tl.zeros((B, B), tl.float32)
+    for start in range(part * B, length, B * tl.num_programs(1)):
+        at = start + tl.arange(0, B)
+        page = tl.load(pages + row * most + at, at < length, 0)
+        place = page[:, None] * D + inside[None, :]
+        if wrap:
+            place %= wrap
+        keys = tl.load(x + place, at[:, None] < length, 0.0)
+        total = tl.dot(keys, tl.trans(keys), total)
+    to = (row * tl.num_programs(1) + part) * B * B
+    tl.store(y + to + tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :], total)
+
+
+@triton.jit
+def windows(x, y, size, B: tl.constexpr):
+    """Add each block of x, which has *size* elements and begins again at its end, to the next."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + at, tl.load(x + at % size) + tl.load(x + (at + B) % size))
+
+
+@triton.jit
+def in_step(x, y, B: tl.constexpr):
+    """Copy a block, with a barrier between the load and the store."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    values = tl.load(x + at)
+    tl.debug_barrier()
+    tl.store(y + at, values)

@@ -219,9 +219,13 @@ def distinct_rows(rows: Any) -> tuple[Any, Any]:
     return first, number
 
 
+MOST_ELEMENTS = 4 * MOST_CELLS
+"""The most elements of tiles that are listed at once."""
+
+
 def tile_offsets(touch: Touch, codes: Any) -> Any:
     """Return the byte offsets, from the start, of the elements of the tile of each code."""
-    if len(codes) * math.prod(touch.shape) > 4 * MOST_CELLS:
+    if len(codes) * math.prod(touch.shape) > MOST_ELEMENTS:
         raise TooLargeError
     offsets = np.full((len(codes), *touch.shape), touch.offset.const, "int64")
     for place, one in enumerate(touch.offset.tiles):
@@ -239,13 +243,79 @@ def tile_mask(touch: Touch, codes: Any) -> Any:
     return active.reshape(len(codes), -1)
 
 
+def sides_of(touch: Touch, codes: Any) -> list[tuple[Touch, Any]]:
+    """Return a tile as the sum of tiles along different dimensions, with the codes of each."""
+    offsets, masks = touch.offset.tiles, touch.mask.tiles
+    tables = [*(one.table for one in offsets), *(table for _, table in masks)]
+    sides = []
+    for dims, places in components(table[0] for table in tables):
+        shape = tuple(size if dim in dims else 1 for dim, size in enumerate(touch.shape))
+        own = sorted(places)
+        offset = tuple(offsets[one] for one in own if one < len(offsets))
+        mask = tuple(masks[one - len(offsets)] for one in own if one >= len(offsets))
+        parts = (Number(tiles=offset, shape=shape), Mask(tiles=mask, shape=shape))
+        side = replace(touch, offset=parts[0], mask=parts[1], shape=shape, runs={})
+        sides.append((side, codes[:, own]))
+    return sides
+
+
+def active_elements(touch: Touch, codes: Any) -> Any:
+    """Return the number of active elements of the tile of each code."""
+    number, left = np.ones(len(codes), "int64"), math.prod(touch.shape)
+    for side, own in sides_of(touch, codes):
+        mask, size = tile_mask(side, own), math.prod(side.shape)
+        number *= size if mask is None else mask.sum(1)
+        left //= size
+    return number * left
+
+
 def tile_runs(touch: Touch, codes: Any) -> Runs:
     """Return the runs of bytes of the tile of each code."""
     key = codes.tobytes()
     if key not in touch.runs:
-        offsets, active = tile_offsets(touch, codes), tile_mask(touch, codes)
-        touch.runs[key] = runs_of(offsets, active, touch.item_bytes)
+        if len(codes) * math.prod(touch.shape) > MOST_ELEMENTS:
+            touch.runs[key] = _runs_by_sides(touch, codes)
+        else:
+            offsets, active = tile_offsets(touch, codes), tile_mask(touch, codes)
+            touch.runs[key] = runs_of(offsets, active, touch.item_bytes)
     return touch.runs[key]
+
+
+def _runs_by_sides(touch: Touch, codes: Any) -> Runs:
+    """Return `tile_runs` without listing all elements: the runs along one side of the tile, moved.
+
+    The shortest side comes first, along which elements are contiguous.
+    """
+    sides = [(tile_offsets(*one), tile_mask(*one)) for one in sides_of(touch, codes)]
+    if not sides:  # all elements of a tile are the same one
+        sides = [(np.zeros((len(codes), 1), "int64"), None)]
+    (offsets, active), *others = sorted(sides, key=lambda side: int(np.ptp(side[0])))
+    found = runs_of(offsets + touch.offset.const, active, touch.item_bytes)
+    for offsets, active in others:
+        found = _moved(found, offsets, active)
+    return found
+
+
+def _moved(runs: Runs, offsets: Any, active: Any) -> Runs:
+    """Return the union of *runs* moved by each of the active *offsets* of their tile."""
+    if len(runs.rows) * offsets.shape[1] > MOST_ELEMENTS:
+        raise TooLargeError
+    by = offsets[runs.rows]
+    there = np.ones(by.shape, bool) if active is None else active[runs.rows]
+    rows, starts, ends = (
+        np.broadcast_to(array, by.shape)[there]
+        for array in (runs.rows[:, None], runs.starts[:, None] + by, runs.ends[:, None] + by)
+    )
+    order = np.lexsort((starts, rows))
+    rows, starts, ends = rows[order], starts[order], ends[order]
+    span = int(ends.max(initial=0)) - int(starts.min(initial=0)) + 1
+    if span * len(offsets) > MASKED:
+        raise TooLargeError
+    reached = np.maximum.accumulate(ends + rows * span) - rows * span
+    apart = (starts[1:] > reached[:-1]) | (rows[1:] != rows[:-1])
+    first = np.flatnonzero(np.concatenate([np.ones(min(len(rows), 1), bool), apart]))
+    last = np.append(first[1:] - 1, len(rows) - 1)[: len(first)]
+    return Runs(rows[first], starts[first], reached[last])
 
 
 AT_ONCE = 2**16
@@ -325,23 +395,37 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
         return NOTHING, NOTHING, NOTHING
     first, place = distinct_rows(cells.codes)
     codes = cells.codes[first]
-    active = tile_mask(touch, codes)
-    elements = int(cells.weights.sum()) * math.prod(touch.shape)
-    if active is not None:
-        elements = int((active.sum(1)[place] * cells.weights).sum())
-    factor = touch.reach.factor
     low = high = _counted_pieces(touch, cells, place, tile_runs(touch, codes), min)
     if touch.offset.hidden:
         offsets = tile_offsets(touch, codes)
-        runs = runs_of(offsets + far_apart(touch, offsets), active, touch.item_bytes)
+        moved = offsets + far_apart(touch, offsets)
+        runs = runs_of(moved, tile_mask(touch, codes), touch.item_bytes)
         high = _counted_pieces(touch, cells, place, runs, max)
-    if touch.mask.hidden:
-        factor, low = Amount(0, factor.high), (0, 0)
-    amounts = [
+    factor = _factor(touch)
+    sectors, lines = (
         Amount(factor.low * small, None if factor.high is None else factor.high * large)
-        for small, large in zip((elements, *low), (elements, *high), strict=True)
-    ]
-    return amounts[0], amounts[1], amounts[2]
+        for small, large in zip(low, high, strict=True)
+    )
+    return factor * _elements(touch, cells, codes, place), sectors, lines
+
+
+def active_of(touch: Touch) -> Amount:
+    """Return the active elements of an access in the whole launch."""
+    cells = combined(grouped(touch, LINE), LINE)
+    if not len(cells.weights):
+        return NOTHING
+    first, place = distinct_rows(cells.codes)
+    return _factor(touch) * _elements(touch, cells, cells.codes[first], place)
+
+
+def _elements(touch: Touch, cells: Cells, codes: Any, place: Any) -> int:
+    return int((active_elements(touch, codes)[place] * cells.weights).sum())
+
+
+def _factor(touch: Touch) -> Amount:
+    """Return how often elements that may be active are so."""
+    factor = touch.reach.factor
+    return Amount(0, factor.high) if touch.mask.hidden else factor
 
 
 def _counted_pieces(

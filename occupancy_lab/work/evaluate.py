@@ -152,7 +152,7 @@ class Evaluator:
         hidden = tiles.hidden(result, roots, flat)
         if operation.name not in ELEMENTWISE:
             every = frozenset(place for place, size in enumerate(result.type.shape) if size > 1)
-            hidden = tuple(replace(one, dims=one.dims | every) for one in hidden)
+            hidden = tuple(replace(one, dims=every) for one in hidden)
         return self.of_type(hidden, result.type)
 
     def of_type(self, hidden: tuple[tiles.Hidden, ...], kind: Type) -> Made:

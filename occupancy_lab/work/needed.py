@@ -34,6 +34,8 @@ ACCESSES = {
     "tt.descriptor_reduce": ("descriptor reduce", True, True),
 }
 """The name of each operation that accesses memory, and whether it reads and writes."""
+MASKS = {"tt.load": 1, "tt.store": 2, "tt.atomic_rmw": 2}
+"""The operand that is the mask, if there is one, by operation."""
 MOVES_NOTHING = re.compile(
     r"(scf|cf|arith|ub)\..*|tt\.(addptr|advance|make_tensor_\w+|splat|unsplat|broadcast|expand_dims"
     r"|trans|reshape|cat|join|split|gather|bitcast|ptr_to_int|int_to_ptr|print|return"
@@ -47,6 +49,8 @@ ADDS = {"tt.atomic_rmw", "tt.descriptor_reduce"}
 AXIS_WISE = {"tt.reduce", "tt.scan"}
 REDUCES = AXIS_WISE | {"tt.dot", "tt.dot_scaled"}
 LOOPS = {"scf.for", "scf.while"}
+STEERS = {"scf.for", "scf.if", "scf.condition", "cf.cond_br"}
+"""Operations on whose first operands it depends how often others are executed."""
 DIVIDES = {f"arith.{one}{kind}" for one in ("div", "rem") for kind in ("si", "ui")}
 CONSTANT = re.compile(r"(?:dense<)?(-?\d+)>?")
 SHAPES = re.compile(r"arith\.(ext[su]i|trunci)|tt\.(splat|broadcast|expand_dims|reshape)")
@@ -59,6 +63,17 @@ Branches = Mapping[str, list[tuple[Operation, int]]]
 def needed_values(module: Module) -> set[Value]:
     """Return the values of the kernel that an address, a mask, a loop or a branch depends on."""
     steering = [one for each in operations_of(module.kernel.body) for one in _steering(each)]
+    return {*_sources(steering, _branches(module))}
+
+
+def outlining_values(module: Module, *, masks: bool) -> set[Value]:
+    """Return the values that a loop or a branch depends on and, if wanted, a mask."""
+    steering = []
+    for operation in operations_of(module.kernel.body):
+        if operation.name in STEERS:
+            steering += _steering(operation)
+        elif masks and operation.name in MASKS:
+            steering += operation.operands[MASKS[operation.name] :]
     return {*_sources(steering, _branches(module))}
 
 

@@ -18,10 +18,11 @@ import numpy as np
 from occupancy_lab.arguments import flattened
 from occupancy_lab.assumed import assumption_words
 from occupancy_lab.work import flops, loops, tiles, tilewise
-from occupancy_lab.work.accesses import Reach, Touch, measure
+from occupancy_lab.work.accesses import Reach, Touch, active_of, measure
 from occupancy_lab.work.accesses import count as count_cells
 from occupancy_lab.work.counts import (
     IN_TURN,
+    NOTHING,
     Access,
     Amount,
     Arithmetic,
@@ -44,8 +45,10 @@ from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprint
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.needed import (
     ACCESSES,
+    MASKS,
     divisors,
     needed_values,
+    outlining_values,
     reduced_lengths,
     reduced_tensors,
     stores_each_pass,
@@ -100,11 +103,21 @@ def count(  # noqa: PLR0913 - the parts of a launch
         one = Walk(module, arguments, whole, programs, values or {}, assume or {})
         return one.counts(at_once)
 
+    def outline(programs: Sequence[Sequence[int]]) -> tuple[Counts, Counts] | None:
+        for masks in (True, False):
+            with contextlib.suppress(WorkError, TooLargeError, *MALFORMED):
+                all_, some = (
+                    Outline(module, arguments, whole, each, values or {}, assume or {}, masks=masks)
+                    for each in ([range(one) for one in whole], programs)
+                )
+                return all_.counts(), some.counts()
+        return None
+
     with contextlib.suppress(WorkError, *MALFORMED):
         try:
             return walk([range(one) for one in whole], resident)
         except TooLargeError:
-            if (counts := sampled(walk, whole)) is not None:
+            if (counts := sampled(walk, whole, outline)) is not None:
                 return counts
     return _nothing(module, whole)
 
@@ -173,7 +186,7 @@ class Walk:
         self.unknowns: dict[Any, Unknown] = {}
         self.not_counted: dict[str, int] = {}
 
-    def counts(self, resident: int | None) -> Counts:
+    def counts(self, resident: int | None = None) -> Counts:
         """Walk the kernel, and return its counts."""
         self.region(self.module.kernel.body, self.whole, 0)
         pieces = piece_bytes([one.touch for one in self.touches])
@@ -314,6 +327,8 @@ class Walk:
                 self.call(operation, reach, depth)
             case name if name in ACCESSES and self.recording:
                 self.access(operation, reach)
+            case name if name in BARRIERS:
+                pass
             case name if name.startswith(UNCOUNTED) or touched_unknown(operation):
                 self.uncounted(operation, reach)
         if operation.results and operation.name not in CONTROL:
@@ -493,13 +508,52 @@ class Walk:
                 shape,
             )
         item = kind.pointee.item_bytes if kind.pointee else 1
-        place = {"tt.load": 0, "tt.store": 1, "tt.atomic_rmw": 1}.get(operation.name, len(others))
-        mask = Mask(shape=kind.shape)
-        if place < len(others) and others[place].type.element == "i1":
-            mask = replace(self.mask(self.value(others[place])), shape=kind.shape)
         if not isinstance(base, Pointer):
             base = Pointer(None, self.number(first))
-        return base, mask, item, kind.shape
+        return base, self.mask_of(operation), item, kind.shape
+
+    def mask_of(self, operation: Operation) -> Mask:
+        """Return the mask of an access to addresses."""
+        shape, given = operation.operands[0].type.shape, operation.operands
+        place = MASKS.get(operation.name, len(given))
+        if place < len(given) and given[place].type.element == "i1":
+            return replace(self.mask(self.value(given[place])), shape=shape)
+        return Mask(shape=shape)
+
+
+class Outline(Walk):
+    """Walks a kernel without its addresses: how often all programs do what, at little expense."""
+
+    def __init__(self, module: Module, *launch: Any, masks: bool) -> None:
+        """Take a launch as `Walk` does; *masks* says whether masks are evaluated."""
+        super().__init__(module, *launch)
+        self.masks = masks
+        self.needed = outlining_values(module, masks=masks)
+
+    def counts(self, _: int | None = None) -> Counts:
+        """Walk the kernel, and return how often its operations are executed."""
+        self.region(self.module.kernel.body, self.whole, 0)
+        return Counts(
+            math.prod(self.grid),
+            math.prod(self.walked),
+            accesses=tuple(self.accesses),
+            arithmetic=tuple(self.arithmetic),
+            loops=tuple(self.loops),
+            branches=tuple(self.branches),
+        )
+
+    def access(self, operation: Operation, reach: Reach) -> None:
+        """Record how often an access is executed, and for how many elements."""
+        how, reads, writes = ACCESSES[operation.name]
+        often, shape = reach.executions(), operation.operands[0].type.shape
+        mask = self.mask_of(operation) if self.masks else Mask(shape=shape)
+        touch = Touch(None, 1, reads, writes, Number(shape=shape), mask, shape, reach)
+        amounts = (often, often * math.prod(shape), active_of(touch), NOTHING, NOTHING, NOTHING)
+        place = self.module.place(operation)
+        self.accesses.append(Access(place, how, None, 1, reads, writes, *amounts))
+
+    def uncounted(self, operation: Operation, reach: Reach) -> None:
+        """Leave out what is not counted."""
 
 
 def _of_rows(numbers: Number, count_: int) -> Number:
@@ -553,6 +607,8 @@ def _depth(region: Region) -> int:
     )
 
 
+BARRIERS = frozenset({"gpu.barrier", "ttg.local_barrier", "ttg.barrier"})
+"""What Triton's versions call a barrier, which moves and computes nothing."""
 UNCOUNTED = ("tt.elementwise_inline_asm", "tt.experimental_", "ttng.", "ttg.")
 """The prefixes of operations that are not counted, whatever their operands are."""
 CONTROL = frozenset({"scf.for", "scf.while", "scf.if", "tt.call"})
