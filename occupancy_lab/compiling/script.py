@@ -63,6 +63,8 @@ class Run:
     """The time limit, after which the script is stopped wherever it is."""
     compile_seconds: float | None = None
     """The time limit for compiling one launch."""
+    retry_failed: bool = False
+    """Whether to compile again what the store says cannot be compiled."""
 
     @property
     def late(self) -> str:
@@ -174,6 +176,7 @@ class Script:
         environment: Environment | None = None,
         timeout: float | None = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
+        retry_failed: bool = False,
         assume: Mapping[str, Value] | None = None,
         progress: Callable[[str], None] = lambda _said: None,
     ) -> None:
@@ -182,7 +185,8 @@ class Script:
         With *arguments*, *name* is a file, which is run as a program with these arguments. The
         Python of *environment* runs it, and compiles with its Triton; None means the running one.
 
-        The store at *directory* keeps what is compiled. The script's output goes to standard error.
+        The store at *directory* keeps what is compiled, and *retry_failed* compiles again what did
+        not compile before. The script's output goes to standard error.
         *progress* is called with a sentence before slow steps, and with "" after them.
 
         Raises InputError, with the line of the script, if a function fails or ends before it has
@@ -193,7 +197,9 @@ class Script:
         """Also keeps what is computed from compiled kernels."""
         self._name, self.gpu = name, gpu
         self.environment = environment or running_environment()
-        self._request = Run(name, gpu, store, arguments, assume or {}, timeout, compile_timeout)
+        self._request = Run(
+            name, gpu, store, arguments, assume or {}, timeout, compile_timeout, retry_failed
+        )
         self._progress = progress
         process = "occupancy_lab.compiling.script_process"
         self._child = Child(process, python=self.environment.python)
