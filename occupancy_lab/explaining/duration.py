@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,7 @@ from occupancy_lab.throughput.launch_time import is_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.prediction import Prediction, Quotient
@@ -37,6 +39,9 @@ if TYPE_CHECKING:
 
 OFFSETS = ("int32", "int64", "uint32", "uint64")
 """The dtypes of tensors that may hold offsets or indices."""
+WIDEST_DRAWN = 32
+"""Bits of the widest numbers that are proposed to be drawn at random."""
+_INTEGER = re.compile(r"(u?)int(\d+)")
 ALTERNATIVES = {
     "more programs, one step": "more_programs",
     "num_stages 1": "single_stage",
@@ -176,17 +181,45 @@ def _steered(record: Record, counts: Counts, kind: str, words: str) -> str:
     Only unknown values are considered that steer a *kind*, as a loop; "" stands for any.
     """
     steering = [one for one in counts.unknowns if one.assumed is None and kind in one.steers]
-    tensor = next((one.tensor for one in steering if one.tensor is not None), None)
     argument = next((one.name for one in steering if one.name.isidentifier()), None)
     found = f"{words} is not known"
-    if tensor is None:
+    steered: dict[str, set[str]] = {}
+    for one in steering:
+        if one.tensor is not None:
+            steered.setdefault(one.tensor, set()).add(one.steers)
+    if not steered:
         how = f": `--assume {argument}=VALUE` gives the value it depends on" if argument else ""
         return f"{found}{how}"
-    words = f"{found}: `--assume {tensor}=VALUE` gives the value of each element"
+    given = " ".join(f"--assume {name}=VALUE" for name in steered)
+    give = "gives" if len(steered) == 1 else "give"
+    hints = (_hint(record, name, kinds) for name, kinds in steered.items())
+    hint = next(filter(None, hints), "")
+    return f"{found}: `{given}` {give} the value of each element{hint}"
+
+
+def _hint(record: Record, tensor: str, steered: AbstractSet[str]) -> str:
+    """Say what else `--assume` may give a tensor of integers; "" for another tensor.
+
+    It is a random number for what only masks and branches depend on; such addresses and numbers of
+    iterations would be out of any range.
+    """
     pointer = record.arguments.get(tensor)
-    if not isinstance(pointer, Pointer) or pointer.dtype not in OFFSETS:
-        return words
-    return f"{words}, and `--assume {tensor}=64*i` gives offsets that are 64 apart"
+    dtype = pointer.dtype if isinstance(pointer, Pointer) else ""
+    if steered <= {"mask", "branch"} and (drawn := _any_of(dtype)):
+        return f", and `--assume {tensor}={drawn}` draws each at random"
+    if dtype in OFFSETS:
+        return f", and `--assume {tensor}=64*i` gives offsets that are 64 apart"
+    return ""
+
+
+def _any_of(dtype: str) -> str:
+    """Return the range of a dtype of integers, "0..255"; "" for another dtype."""
+    integer = _INTEGER.fullmatch(dtype)
+    if integer is None:
+        return "0..1" if dtype == "bool" else ""
+    bits = min(int(integer[2]), WIDEST_DRAWN)
+    low, high = (0, 2**bits - 1) if integer[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return f"{low}..{high}"
 
 
 def _unknown(record: Record) -> str:
