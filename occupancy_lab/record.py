@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 from occupancy_lab.arguments import Dtype
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.occupancy.calculator import plan_launch
+from occupancy_lab.options import KNOBS
 from occupancy_lab.prediction import lost_columns, time_columns
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.demand import Doing
@@ -430,6 +431,7 @@ class Record(_Named):
         light = self.speed_of_light
         return {
             **{name: _json_value(value) for name, value in self.row().items()},
+            **{knob: getattr(self, knob) for knob in KNOBS},
             "arguments": {
                 name: self.launch.typical.get(name, _json_value(value))
                 for name, value in self.arguments.items()

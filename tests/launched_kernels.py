@@ -354,3 +354,24 @@ def sum_columns(x_ptr, out_ptr, n_rows, n_cols, BLOCK: tl.constexpr):
     for row in range(n_rows):
         total += tl.load(x_ptr + row * n_cols + cols).to(tl.float32)
     tl.store(out_ptr + cols, total)
+
+
+@triton.jit
+def quantize(x_ptr, y_ptr, scale_ptr, n, n_scales, BLOCK: tl.constexpr):
+    """Scale each block by its largest element, and store that: 4 blocks a program."""
+    first = tl.program_id(0) * 4
+    offsets = first * BLOCK + tl.arange(0, 4 * BLOCK)
+    x = tl.reshape(tl.load(x_ptr + offsets, mask=offsets < n, other=0.0), (4, BLOCK))
+    scale = tl.max(tl.abs(x), axis=1)
+    blocks = first + tl.arange(0, 4)
+    tl.store(scale_ptr + blocks, scale, mask=blocks < n_scales)
+    y = tl.reshape(x / scale[:, None], (4 * BLOCK,))
+    tl.store(y_ptr + offsets, y, mask=offsets < n)
+
+
+@triton.jit
+def sum_a_row(x_ptr, sums_ptr, n_cols, BLOCK: tl.constexpr):
+    """Store the sum of one row per program."""
+    row, cols = tl.program_id(0), tl.arange(0, BLOCK)
+    x = tl.load(x_ptr + row * n_cols + cols, mask=cols < n_cols, other=0.0)
+    tl.store(sums_ptr + row, tl.sum(x))

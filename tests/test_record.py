@@ -112,6 +112,16 @@ def test_a_record_is_plain_json() -> None:
     assert found.calculation.to_dict().items() <= plain.items()
 
 
+def test_what_a_launch_does_not_pass_is_its_default() -> None:
+    """The JSON of a launch has the warps and stages that its binary was compiled with."""
+    for passed, warps in (({}, 4), ({"num_warps": 8}, 8)):
+        (run,) = dry(
+            launched_kernels.transpose, "h100", _few, X, X, 64, 64, BLOCK=64, **passed
+        ).records
+        plain = run.to_dict()
+        assert (plain["num_warps"], plain["num_stages"]) == (warps, 3)
+
+
 def counted(problem: Problem, config: Config, gpu: str = "h200") -> Record:
     """Return the record of the tutorial's softmax with its counts."""
     with closing(Compiler(store_directory())) as compiler:

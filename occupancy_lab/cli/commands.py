@@ -350,6 +350,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
         options.Ignored(("--no-times",), beside="--dry-run"),
         options.Ignored(("--sample",), beside="--no-times"),
         options.Ignored(("--sample", "--profile"), beside="--dry-run"),
+        options.Ignored(("--retry-failed",), without="--dry-run"),
     ),
 )
 @click.option(
@@ -421,6 +422,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     show_default=True,
     help="Seconds that the program may take in a dry run.",
 )
+@options.retry_option
 @click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
 def trace(  # noqa: PLR0913 - an argument for each option
     *,
@@ -464,7 +466,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     if dry_run:
         from occupancy_lab.tracing.dry import dry_traces
 
-        how = {name: asked[name] for name in ("assume", "timeout")}
+        how = {name: asked[name] for name in ("assume", "timeout", "retry_failed")}
         found = dry_traces(program, gpu=gpu, effort=effort, progress=show_status, **how)
         first = found.traces[0].trace
         files.write(first)

@@ -70,6 +70,9 @@ KEY_VARIABLES = (
 
 PASSING = (OSError, MemoryError, subprocess.SubprocessError)
 """Errors of a compile that lacked something which the machine may have the next time."""
+NAMELESS = (NameError, AttributeError, ImportError)
+"""Errors of a kernel that uses a name which its module, or another one, may have the next time: the
+key of a failure has only names that are defined. Triton finds them again at once."""
 COMPLAINT = r"\berror *:|is not defined for option"
 """What ptxas prints if it rejects a kernel or a target. It also fails without printing this."""
 PLACED = re.compile(r"([^\s/]+\.py:\d+):\d+: error:")
@@ -384,7 +387,8 @@ def failure_of(error: OccupancyLabError) -> Failure:
     """Return *error*, which is why a launch has no Resources or does not fit, as a value.
 
     The failure lasts if a compiler rejected the kernel. Other failures may pass: a full disk, too
-    little memory, a compiler that was killed or ended without a message.
+    little memory, a compiler that was killed or ended without a message, a name that is not
+    defined.
     """
     if isinstance(error, DoesNotFitError | InputError):
         fits_not = isinstance(error, DoesNotFitError)
@@ -399,7 +403,10 @@ def failure_of(error: OccupancyLabError) -> Failure:
 def _lasts(error: BaseException) -> bool:
     while error.__cause__ is not None and not isinstance(error, PASSING):
         error = error.__cause__
-    if type(error).__name__ == "PTXASError":
+    kind = type(error).__name__
+    if kind == "CompilationError" and isinstance(error.__context__, NAMELESS):  # raised from None
+        return False
+    if kind == "PTXASError":
         return re.search(COMPLAINT, getattr(error, "error_message", None) or "") is not None
     return not isinstance(error, PASSING) and not str(error).startswith("Cannot find")
 

@@ -65,6 +65,8 @@ class Run:
     """The time limit for compiling one launch."""
     untuned: bool = False
     """Whether autotuners have the configurations of their authors, as `as_compared` has them."""
+    retry_failed: bool = False
+    """Whether to compile again what the store says cannot be compiled."""
 
     @property
     def late(self) -> str:
@@ -188,6 +190,7 @@ class Script:
         environment: Environment | None = None,
         timeout: float | None = SCRIPT_TIMEOUT,
         compile_timeout: float | None = COMPILE_TIMEOUT,
+        retry_failed: bool = False,
         assume: Mapping[str, Value] | None = None,
         progress: Callable[[str], None] = lambda _said: None,
         untuned: bool = False,
@@ -197,9 +200,10 @@ class Script:
         With *arguments*, *name* is a file, which is run as a program with these arguments. The
         Python of *environment* runs it, and compiles with its Triton; None means the running one.
 
-        The store at *directory* keeps what is compiled. The script's output goes to standard error.
-        *progress* is called with a sentence before slow steps, and with "" after them. With
-        *untuned* the launches are those of kernels without `tuned` and the package's own hooks.
+        The store at *directory* keeps what is compiled, and *retry_failed* compiles again what did
+        not compile before. The script's output goes to standard error. *progress* is called with a
+        sentence before slow steps, and with "" after them. With *untuned* the launches are those of
+        kernels without `tuned` and the package's own hooks.
 
         Raises InputError, with the line of the script, if a function fails or ends before it has
         launched anything. In other cases, and for a program, `ran` says why it went no further.
@@ -210,7 +214,9 @@ class Script:
         self._name, self.gpu = name, gpu
         self.environment = environment or running_environment()
         limits = timeout, compile_timeout
-        self._request = Run(name, gpu, store, arguments, assume or {}, *limits, untuned)
+        self._request = Run(
+            name, gpu, store, arguments, assume or {}, *limits, untuned, retry_failed
+        )
         self._progress = progress
         process = "occupancy_lab.compiling.script_process"
         self._child = Child(process, python=self.environment.python)

@@ -59,7 +59,7 @@ def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
     found = [recorder.to_compile(one.index, one.changes) for one in asked.launches]
     wanted = [one for one in found if isinstance(one, Compilation)]
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the script may have changed it
-    compiler = Compiler(run.store, timeout=run.compile_seconds)
+    compiler = Compiler(run.store, timeout=run.compile_seconds, retry_failed=run.retry_failed)
     if asked.texts:
         texts = iter(compiler.texts(wanted))
         ready = (next(texts) if isinstance(one, Compilation) else None for one in found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ from occupancy_lab.throughput.launch_time import is_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.prediction import Prediction, Quotient
@@ -39,6 +41,9 @@ if TYPE_CHECKING:
 
 OFFSETS = ("int32", "int64", "uint32", "uint64")
 """The dtypes of tensors that may hold offsets or indices."""
+WIDEST_DRAWN = 32
+"""Bits of the widest numbers that are proposed to be drawn at random."""
+_INTEGER = re.compile(r"(u?)int(\d+)")
 ALTERNATIVES = {
     "more programs, one step": "more_programs",
     "num_stages 1": "single_stage",
@@ -192,18 +197,46 @@ def _steered(record: Record, counts: Counts, kind: str, words: str, first: str =
     says what else gives a time.
     """
     steering = [one for one in counts.unknowns if one.assumed is None and kind in one.steers]
-    tensor = next((one.tensor for one in steering if one.tensor is not None), None)
     argument = next((one.name for one in steering if one.name.isidentifier()), None)
     ways = [first] if first else []
-    if tensor is not None:
-        way = f"`--assume {tensor}=VALUE` gives the value of each element"
-        pointer = record.arguments.get(tensor)
-        if isinstance(pointer, Pointer) and pointer.dtype in OFFSETS:
-            way += f", and `--assume {tensor}=64*i` gives offsets that are 64 apart"
-        ways.append(way)
+    steered: dict[str, set[str]] = {}
+    for one in steering:
+        if one.tensor is not None:
+            steered.setdefault(one.tensor, set()).add(one.steers)
+    if steered:
+        given = " ".join(f"--assume {name}=VALUE" for name in steered)
+        give = "gives" if len(steered) == 1 else "give"
+        hints = (_hint(record, name, kinds) for name, kinds in steered.items())
+        hint = next(filter(None, hints), "")
+        ways.append(f"`{given}` {give} the value of each element{hint}")
     elif argument is not None:
         ways.append(f"`--assume {argument}=VALUE` gives the value it depends on")
     return f"{words} is not known{': ' if ways else ''}{'; '.join(ways)}"
+
+
+def _hint(record: Record, tensor: str, steered: AbstractSet[str]) -> str:
+    """Say what else `--assume` may give a tensor of integers; "" for another tensor.
+
+    It is a random number for what only masks and branches depend on; such addresses and numbers of
+    iterations would be out of any range.
+    """
+    pointer = record.arguments.get(tensor)
+    dtype = pointer.dtype if isinstance(pointer, Pointer) else ""
+    if steered <= {"mask", "branch"} and (drawn := _any_of(dtype)):
+        return f", and `--assume {tensor}={drawn}` draws each at random"
+    if dtype in OFFSETS:
+        return f", and `--assume {tensor}=64*i` gives offsets that are 64 apart"
+    return ""
+
+
+def _any_of(dtype: str) -> str:
+    """Return the range of a dtype of integers, "0..255"; "" for another dtype."""
+    integer = _INTEGER.fullmatch(dtype)
+    if integer is None:
+        return "0..1" if dtype == "bool" else ""
+    bits = min(int(integer[2]), WIDEST_DRAWN)
+    low, high = (0, 2**bits - 1) if integer[1] else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    return f"{low}..{high}"
 
 
 def _unknown(record: Record) -> str:

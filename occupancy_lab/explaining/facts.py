@@ -18,6 +18,7 @@ from occupancy_lab.text.words import (
     known,
     microseconds,
     multiprocessor_words,
+    or_more,
     percent,
     prediction_words,
     resource_word,
@@ -283,7 +284,7 @@ def predicted(record: Record) -> str:
     prediction, light = record.prediction, record.speed_of_light
     if prediction is not None:
         return prediction_words(prediction)
-    return "-" if light is None or light.us is None else f"{microseconds(light.us)} or more"
+    return "-" if light is None or light.us is None else or_more(light.us) or "-"
 
 
 def bound_words(case: Case) -> str:

@@ -142,7 +142,9 @@ def same_work(record: Record, other: Record) -> bool:
     of the data must be the same.
     """
     one, two = record.counts, other.counts
-    if one is None or two is None or one.divisors != two.divisors or reduces_otherwise(one, two):
+    if one is None or two is None or one.divisors != two.divisors:
+        return False
+    if reduces_otherwise(one, two) or _reduces_more_at_once(one, two):
         return False
     tensors, most = _tensors(one, two), _sampled(one, two)
     added = {*added_tensors(record, other), *added_tensors(other, record)}
@@ -160,7 +162,9 @@ def reduces_otherwise(one: Counts, other: Counts) -> bool:
     The mean of a group of 64 channels differs from that of a group of 16, although the bytes are
     the same. A longer tile alone proves nothing: it may be masked, or a loop that accumulates may
     make fewer passes. The parts differ if the number of programs differs as well, or the number of
-    passes of a loop that stores in each pass. `multiplies_otherwise` is about products.
+    passes of a loop that stores in each pass. They also differ if the results that are stored cover
+    all that is read in only one of the two launches: with half the block, programs that had no work
+    may quantize what others did before. `multiplies_otherwise` is about products.
     """
     if multiplies_otherwise(one, other):
         return True
@@ -168,7 +172,34 @@ def reduces_otherwise(one: Counts, other: Counts) -> bool:
         return False
     passes = [[loop.trips for loop in each.loops] for each in (one, other)]
     is_of_programs = bool(one.reduced) and one.programs != other.programs
-    return is_of_programs or (one.stores_each_pass and passes[0] != passes[1])
+    if is_of_programs or (one.stores_each_pass and passes[0] != passes[1]):
+        return True
+    return _covers_all(one) != _covers_all(other)
+
+
+def _reduces_more_at_once(one: Counts, other: Counts) -> bool:
+    """Tell whether *other* stores results of longer tiles, each of which is all that one covers.
+
+    Either the rest of the longer tile is masked, which brings nothing, or the result is another.
+    """
+    is_whole = bool(one.reduced) and not one.loops and _covers_all(one)
+    return is_whole and max(other.reduced_lengths) > max(one.reduced_lengths)
+
+
+def _covers_all(counts: Counts) -> bool:
+    """Tell whether each stored result of a launch may combine its share of all that is read.
+
+    A tile of the longest reduction has to hold the share. Loops may combine any number of tiles.
+    """
+    if counts.loops or not counts.reduced:
+        return True
+    moved: dict[tuple[str | None, bool], float] = {}
+    for one in counts.accesses:
+        key = one.tensor, one.writes
+        moved[key] = moved.get(key, 0.0) + one.active.typical
+    results = min((moved.get((name, True), 0.0) for name in counts.reduced), default=0.0)
+    most = max((number for (_, writes), number in moved.items() if not writes), default=0.0)
+    return most <= results * max(counts.reduced_lengths, default=1)
 
 
 def multiplies_otherwise(one: Counts, other: Counts) -> bool:

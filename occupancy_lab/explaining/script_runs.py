@@ -441,6 +441,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     triton: str | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
+    retry_failed: bool = False,
     progress: Callable[[str], None] = lambda _sentence: None,
     constexprs: Words = (),
     num_warps: Any = None,
@@ -458,9 +459,9 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     choose among the configurations of an autotuner that sets them, and replace what other launches
     pass. *assume* is as `explain_launch` takes it for the parameters of any launched kernel, and as
     `dry_trace` takes it for values that the script reads. *warm* is as `explain_launch` takes it.
-    *compile_timeout* limits the seconds of the function and of each compile. Unless *compared*,
-    what the launches are compared with is compiled only when it is asked for, which runs the
-    function again.
+    *compile_timeout* limits the seconds of the function and of each compile, and *retry_failed*
+    compiles again what the store has as a failed compile. Unless *compared*, what the launches are
+    compared with is compiled only when it is asked for, which runs the function again.
 
     Raises InputError, with the line of the script, for what cannot be done without a GPU, if the
     function launches nothing, and for values that no launch takes.
@@ -475,6 +476,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     for one in gpus:
         how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
         how |= {"timeout": compile_timeout, "assume": values, "environment": environment}
+        how |= {"retry_failed": retry_failed}
         with Script(name, one, directory, **how) as script:
             ran.append(script.ran)
             chosen = read_values(name, script.launches, gpus, **settings)

@@ -76,7 +76,11 @@ def worth_showing(case: Case) -> list[Neighbour]:
 
 
 def in_one_sentence(case: Case) -> str:
-    """Say which neighbour is the fastest and why, or that none is faster; "" without times."""
+    """Say which neighbour is the fastest and why, or that none is faster; "" without times.
+
+    What starting the programs takes comes first where it bounds the launch and the fastest
+    neighbour has as many programs.
+    """
     own, best = case.record.prediction, best_of(case.record, case.neighbours)
     if own is None or not case.neighbours:
         return ""
@@ -100,7 +104,14 @@ def in_one_sentence(case: Case) -> str:
     found = best.record.prediction
     times = f"{prediction_words(found.as_chosen)} predicted instead of {microseconds(own.us)}"
     why = f"{_few_programs(case.record, best)}{why_faster(own, found)}"
-    return f"{literal(change_if(best, case.record))}: {times}{why}."
+    many = _many_programs(case.record) if _starts_as_many(case.record, best) else ""
+    return f"{many} {literal(change_if(best, case.record))}: {times}{why}.".lstrip()
+
+
+def _starts_as_many(record: Record, best: Neighbour) -> bool:
+    """Tell whether *best* starts no fewer programs than *record*."""
+    programs = None if best.record is None else best.record.num_programs
+    return (programs or 0) >= (record.num_programs or 0)
 
 
 def change_if(best: Neighbour, record: Record) -> str:
@@ -253,8 +264,8 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
     best = best_of(case.record, case.neighbours)
     if best is not None and best.record is not None:
         yield from _spilling(case, best.record)
-    if best is not None and (many := _many_programs(case.record)):
-        yield many
+    if best is not None and not _starts_as_many(case.record, best):
+        yield from filter(None, [_many_programs(case.record)])
     if best is None or GRID not in best.changes or _is_of_blocks(best):
         yield from _idle(case.record)
 

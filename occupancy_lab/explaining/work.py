@@ -6,6 +6,7 @@ sheets.
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from occupancy_lab.text.words import (
     count,
     listed,
     microseconds,
+    or_more,
     percent,
     scaled,
 )
@@ -53,6 +55,8 @@ COSTLY = 1.1
 page mentions them."""
 MOSTLY = 0.5
 """The share of the cycles of shared memory above which a page says what they are."""
+LIBRARY = re.compile(r"/triton/(experimental/gluon/)?language/")
+"""Matches the files of Triton's own functions, such as tl.sum, whose lines are not the reader's."""
 MOST_UNKNOWN = 3
 """How many unknown values a short page names."""
 
@@ -86,8 +90,8 @@ def light_words(record: Record) -> str:
     light = record.speed_of_light
     if light is None or light.us is None:
         return "-"
-    more = "" if light.most_us == light.us else " or more"
-    return f"{microseconds(light.us)}{more} at peak ({light.binds})"
+    words = microseconds(light.us) if light.most_us == light.us else or_more(light.us)
+    return f"{words} at peak ({light.binds})" if words else "-"
 
 
 WORDS = {
@@ -194,8 +198,8 @@ def _least_time(part: str, case: Case) -> str:
     light = case.record.speed_of_light
     if light is None or (us := light.part_us(part)) is None:
         return "-"
-    more, binds = " or more" * (part in light.open), ", binds" * (light.binds == part)
-    return f"{microseconds(us)}{more}{binds}"
+    words = or_more(us) if part in light.open else microseconds(us)
+    return f"{words}{', binds' * (light.binds == part)}" if words else "-"
 
 
 def used_lanes(counts: Counts) -> float | None:
@@ -427,5 +431,7 @@ def _empty_loops(counts: Counts) -> Iterator[str]:
 
 
 def line_words(place: Place) -> str:
-    """Return "kernel.py:12"."""
-    return f"{literal(place.file.rpartition('/')[2])}:{place.line}"
+    """Return "kernel.py:12": the line, or for one of Triton's library the line that calls it."""
+    own = (one for one in (place, *place.called_from) if not LIBRARY.search(one.file))
+    found = next(own, place)
+    return f"{literal(found.file.rpartition('/')[2])}:{found.line}"

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from occupancy_lab.values import Conditions
 
 
+LEAST_US = 0.005
+"""The shortest time that does not round to 0.00 us."""
 _UNSEEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 """Control characters that steer a terminal, end a line or change the direction of text, except tab
 and newline."""
@@ -69,6 +71,11 @@ def _three_digits(number: float) -> str:
 def microseconds(us: float) -> str:
     """Return "7.63 us", "285 us", "8412 us"; a time of 10 ms or more as `duration` does."""
     return f"{_three_digits(us)} us" if us < 9999.5 else duration(us)  # noqa: PLR2004 - 10 ms
+
+
+def or_more(us: float) -> str:
+    """Return "7.63 us or more"; "" for a time so short that this would say nothing."""
+    return f"{microseconds(us)} or more" if us >= LEAST_US else ""
 
 
 def duration(us: float) -> str:

@@ -76,6 +76,7 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
     gpu: str | Gpu | None = None,
     assume: Sequence[str] = (),
     timeout: float = 120.0,
+    retry_failed: bool = False,
     effort: Effort = NO_EFFORT,
     progress: Callable[[str], None] = lambda _said: None,
 ) -> Trace:
@@ -87,8 +88,9 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
     `bool=true`, `int=64`, `float=0.5` or, for a single line, `file.py:12=64`.
 
     *timeout* is the time limit in seconds, after which the program is stopped wherever it is.
-    *effort* says how much is compiled to find the changes that save most. *progress* is called with
-    a sentence before slow steps, and with "" after them.
+    *retry_failed* compiles again what the store has as a failed compile. *effort* says how much is
+    compiled to find the changes that save most. *progress* is called with a sentence before slow
+    steps, and with "" after them.
 
     The outcome's status is the program's, or 1 if launches are missing or no kernel compiles. After
     an interrupt the result so far is returned, with the status of the interrupt.
@@ -104,7 +106,7 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
     asked = find_gpu(gpu) if isinstance(gpu, str) else gpu or chosen_gpus(None)[0][0]
     environment = _environment(command[0])
     how: dict[str, Any] = {"arguments": arguments, "environment": environment, "assume": given}
-    how |= {"timeout": timeout, "progress": progress}
+    how |= {"timeout": timeout, "retry_failed": retry_failed, "progress": progress}
     with Script(file, asked, store_directory(), **how) as script:
         found = dry_kernels(script, effort)
         ran, interrupted = script.ran, script.interrupted

@@ -1,11 +1,13 @@
 """The least time of a launch.
 
 The speed of light of a launch is the longest of the times that its bytes, each moved once, and its
-FLOPs take alone at the rates of the GPU's data sheet (Williams et al. 2009, Roofline).
+FLOPs take alone at the rates of the GPU's data sheet (Williams et al. 2009, Roofline). Products of
+matrices of several dtypes take turns on the same tensor cores, so their times add up.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +15,7 @@ from occupancy_lab.prediction import Part
 from occupancy_lab.work.counts import NOTHING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.work.counts import Amount, Counts, Executed
@@ -70,30 +72,60 @@ def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLig
     The rate of products of matrices is that of the tensor cores for the dtype of the factors. The
     rate of all else is that of FP32, which doubles for 16-bit types.
     """
-    parts, unknown, open_ = [], [], []
-    most: float | None = 0.0
-    for name, work, rate in _demands(counts, moved, gpu):
-        if work == NOTHING:
-            continue
-        if rate is None:
-            unknown.append(name)
-            most = None
-            continue
-        if not work.is_exact:
-            open_.append(name)
-        if work.low:
-            parts.append(Part(name, work.low / rate / 1e3))
-        most = None if work.high is None or most is None else max(most, work.high / rate / 1e3)
+    demands = [one for one in _demands(counts, moved, gpu) if one.amount != NOTHING]
+    unknown = [one.name for one in demands if one.rate is None]
+    timed = [_Timed.of([one]) for one in demands if not one.in_cores and one.rate is not None]
+    in_cores = [one for one in demands if one.in_cores and one.rate is not None]
+    timed += [_Timed.of(in_cores)] if in_cores else []
+    parts = tuple(Part(one.name, one.least_us) for one in timed if one.least_us)
     longest = max(parts, key=lambda part: part.us, default=None)
     us, binds = (None, None) if longest is None else (longest.us, longest.name)
-    return SpeedOfLight(us, binds, tuple(parts), tuple(unknown), most or None, tuple(open_))
+    known = [one.most_us for one in timed if one.most_us is not None]
+    most = max(known, default=None) if len(known) == len(timed) and not unknown else None
+    open_ = tuple(one.name for one in timed if one.most_us != one.least_us)
+    return SpeedOfLight(us, binds, parts, tuple(unknown), most, open_)
 
 
-def _demands(
-    counts: Counts | None, moved: Memory, gpu: Gpu
-) -> Iterator[tuple[str, Amount, float | None]]:
-    """Yield each part's name, its bytes or FLOPs, and its rate in 1e9 per second."""
-    yield MEMORY, moved.once_bytes, gpu.bandwidth_gbs
+@dataclass(frozen=True, slots=True)
+class _Demand:
+    """The bytes, or the FLOPs of one kind, that a unit of the GPU has to do."""
+
+    kind: str
+    amount: Amount
+    rate: float | None
+    """In 1e9 per second; None where it is not known."""
+    in_cores: bool = False
+    """Whether they are products of matrices in tensor cores."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind} {TENSOR}" if self.in_cores else self.kind
+
+    def us(self, amount: int) -> float:
+        """Return the time of an amount at the rate, which is known."""
+        return amount / (self.rate or math.inf) / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class _Timed:
+    """The time that demands on the same unit take, one after another."""
+
+    name: str
+    least_us: float
+    most_us: float | None
+    """None where there is no upper limit."""
+
+    @classmethod
+    def of(cls, demands: Sequence[_Demand]) -> _Timed:
+        kinds = " and ".join(one.kind for one in demands)
+        name = f"{kinds} {TENSOR}" if demands[0].in_cores else kinds
+        highs = [one.us(one.amount.high) for one in demands if one.amount.high is not None]
+        most = sum(highs) if len(highs) == len(demands) else None
+        return cls(name, sum(one.us(one.amount.low) for one in demands), most)
+
+
+def _demands(counts: Counts | None, moved: Memory, gpu: Gpu) -> Iterator[_Demand]:
+    yield _Demand(MEMORY, moved.once_bytes, gpu.bandwidth_gbs)
     if counts is None:
         return
     others = dict(counts.other_flops)
@@ -102,9 +134,9 @@ def _demands(
         if own.get(dtype, 0.0) is None:  # no tensor core multiplies them
             others[dtype] = flops + others.get(dtype, NOTHING)
         else:
-            yield f"{dtype} {TENSOR}", flops, _giga(dot_tflops(gpu, dtype))
+            yield _Demand(dtype, flops, _giga(dot_tflops(gpu, dtype)), in_cores=True)
     for dtype, flops in others.items():
-        yield dtype, flops, _giga(other_tflops(gpu, dtype))
+        yield _Demand(dtype, flops, _giga(other_tflops(gpu, dtype)))
 
 
 def _giga(tera: float | None) -> float | None:

@@ -107,6 +107,7 @@ BAD = {
     "evaluate --max-median nan": "'nan' is not a number",
     "evaluate --file /dev/zero": "'/dev/zero' is not a regular file",
     "sweep --cols 781 --triton 3.6.0 --scheduler tcp://host:1": "--triton would be ignored",
+    "trace --retry-failed python x.py": "--retry-failed would be ignored without --dry-run",
     "sweep --cols 781 --triton 3.6.0 --retry-failed": "--retry-failed would be ignored",
 }
 

@@ -1,7 +1,7 @@
 """The sentences on how long a launch takes follow from the record's numbers."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from samples import H100, H100_SINGLE
 from stand_ins import MEASURED
 
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.explaining import duration
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.explaining.duration import (
     otherwise,
@@ -30,6 +32,7 @@ from occupancy_lab.prediction import PARTS as UNITS
 from occupancy_lab.prediction import Part, Prediction, Quotient
 from occupancy_lab.text.words import change, microseconds
 from occupancy_lab.values import Config, Problem, Resources
+from occupancy_lab.work.counts import Counts, Place, Unknown
 
 PARTS = ("launch", "latency", "issue", "bandwidth", "tail")
 COUNTED = H100.replace(instructions=90, loop_instructions=172, async_copies=4)
@@ -206,6 +209,42 @@ def test_not_known_says_why(make_case: Callable[..., Case]) -> None:
         sentence = why_no_time(make_case(key, COUNTED.replace(num_warps=4)).record)
         if gpu.multiprocessors is not None and gpu.boost_mhz is None:
             assert "clock" in sentence
+
+
+@pytest.mark.parametrize(
+    ("dtypes", "steers", "said"),
+    [
+        (
+            ("int32",),
+            "mask",
+            "element, and `--assume t0=-2147483648..2147483647` draws each at random",
+        ),
+        (("uint8",), "branch", "`--assume t0=0..255` draws each at random"),
+        (("bool",), "mask", "`--assume t0=0..1` draws each at random"),
+        (("int32",), "address", "`--assume t0=64*i` gives offsets that are 64 apart"),
+        (
+            ("float32", "float32"),
+            "branch",
+            "`--assume t0=VALUE --assume t1=VALUE` give the value of each element",
+        ),
+    ],
+)
+def test_what_to_assume_fits_the_tensor(
+    make_case: Callable[..., Case],
+    monkeypatch: pytest.MonkeyPatch,
+    dtypes: Sequence[str],
+    steers: str,
+    said: str,
+) -> None:
+    """Masks are drawn at random, addresses are apart, and one line has all tensors."""
+    record = make_case("h100", COUNTED).record
+    arguments = {f"t{place}": Pointer(dtype, 64) for place, dtype in enumerate(dtypes)}
+    unknowns = tuple(Unknown(Place("k.py", 1), f"values of {one}", steers) for one in arguments)
+    monkeypatch.setattr(duration, "is_open", lambda *_: True)
+    changed = dataclasses.replace(
+        record, counts=Counts(8, 8, unknowns=unknowns), arguments=arguments
+    )
+    assert why_no_time(changed).endswith(said)
 
 
 def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:

@@ -185,6 +185,27 @@ def test_chunks_of_another_size_are_other_work(name: str) -> None:
 
 
 @pytest.mark.slow
+def test_blocks_whose_scale_is_stored_keep_their_size() -> None:
+    """The scale of half a block, or of two, is other work, even if idle programs hide it.
+
+    A row that half a tile holds may have a tile of half the size.
+    """
+    numbers = 1 << 24
+    x, scales = tensor((numbers,), "bfloat16"), tensor((numbers // 64,), "float32")
+    lab = dry_run(launched_kernels.quantize, "h200")
+    for programs in (numbers // 256, numbers // 128):  # half of these have no work
+        (case,) = lab[(programs,)](x, x, scales, numbers, numbers // 64, BLOCK=64).cases
+        assert case.neighbours
+        assert not any("BLOCK" in one.changes for one in case.neighbours)
+    rows, sums = tensor((65536, 1000), "float32"), tensor((65536,), "float32")
+    lab = dry_run(launched_kernels.sum_a_row, "h200")
+    (case,) = lab[(65536,)](rows, sums, 1000, BLOCK=4096).cases
+    blocks = {one.changes["BLOCK"] for one in case.neighbours if "BLOCK" in one.changes}
+    assert 2048 in blocks
+    assert 8192 not in blocks
+
+
+@pytest.mark.slow
 def test_a_longer_tile_of_a_loop_is_the_same_work() -> None:
     """The mean of a row is the same work with more columns at once."""
     wide, row = tensor((256, 65536), "float16"), tensor((65536,), "float16")

@@ -29,7 +29,12 @@ from occupancy_lab.explaining.neighbours import (
     rank,
 )
 from occupancy_lab.explaining.short import write_short
-from occupancy_lab.explaining.tried import of_neighbours, without_blocks, worth_showing
+from occupancy_lab.explaining.tried import (
+    in_one_sentence,
+    of_neighbours,
+    without_blocks,
+    worth_showing,
+)
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.prediction import Part, Prediction
@@ -577,6 +582,19 @@ def test_a_faster_change_that_spills_is_explained_beside_the_best() -> None:
     assert "num_warps 8 instead of 4: " in page
     assert "num_warps 2 is predicted to be faster still, " in page
     assert " but uses more local memory than now" in page
+
+
+def test_too_many_programs_come_before_a_change_that_starts_as_many() -> None:
+    """What starting the programs takes is said first, and only once."""
+    case = tried(constant(), **MOVED)
+    slow, fast = timed(9.0, "dispatch"), timed(6.0, "dispatch")
+    record = dataclasses.replace(case.record, prediction=slow)
+    best = Neighbour({"num_warps": 2}, dataclasses.replace(case.record, prediction=fast))
+    case = dataclasses.replace(case, record=record, neighbours=(best,))
+    first, words = in_one_sentence(case), f"Starting {record.plan.num_programs} program"
+    assert first.startswith(words)
+    assert "Let each program do several pieces of the work. num_warps 2 instead of 4: " in first
+    assert write_short((case,)).to_markdown().count(words) == 1
 
 
 def test_a_block_by_position_is_changed_there() -> None:

@@ -1,5 +1,6 @@
 """The dry runs of a script's launch lines, whose neighbours the script's process compiles."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,31 @@ def test_a_script_fails_if_nothing_compiles(tmp_path: Path) -> None:
     done = run("explain", f"{path}:main", "--gpu", "h100")
     assert done.returncode == 1
     assert "cannot compile double" in " ".join(done.stdout.split())
+
+
+def test_what_did_not_compile_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A missing import that was added mends a launch at once; `--retry-failed` is for the rest."""
+    monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
+    path = tmp_path / "bench.py"
+    uses = UNTUNED.replace("* 2", "* twice(2)") + "\n\n@triton.jit\ndef once(x):\n    return x\n"
+
+    def reasons(text: str, *more: str) -> list[str]:
+        path.write_text(text, encoding="utf-8")
+        done = run("explain", f"{path}:main", "--gpu", "h100", "--json", *more)
+        return [one["reason"] for one in json.loads(done.stdout)["lines"]]
+
+    (missing,) = reasons(uses)
+    assert "twice is not defined" in missing
+    assert "remembered" not in missing
+    assert reasons(uses.replace("def once", "def twice")) == [None]
+    wrong = UNTUNED.replace("BLOCK=256", "BLOCK=250")
+    assert "remembered" in reasons(wrong)[0]
+    (failure,) = tmp_path.glob("store/failures/*/*.json")
+    before = failure.stat().st_mtime_ns
+    assert "remembered" in reasons(wrong, "--retry-failed")[0]
+    assert failure.stat().st_mtime_ns > before
 
 
 def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +13,8 @@ from hand_made import access, executed, place, rows
 
 from occupancy_lab import InputError, explain
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.work import light_words, work_sentences
+from occupancy_lab.explaining.facts import predicted
+from occupancy_lab.explaining.work import light_words, line_words, work_sentences
 from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.record import Record
 from occupancy_lab.work.counts import (
@@ -24,6 +26,7 @@ from occupancy_lab.work.counts import (
     SharedAccess,
     Unknown,
 )
+from occupancy_lab.work.speed_of_light import SpeedOfLight
 
 PLAIN = rows(4096, 2048, 1056)
 
@@ -197,6 +200,28 @@ def test_the_speed_of_light_of_a_range_is_a_lower_bound() -> None:
     for name in ("speed_of_light_us", "least_us", "intensity", "lost_us"):
         assert row[name] is None
     assert (told["us"] > 0, told["most_us"], told["open"]) == (True, None, ["memory"])
+
+
+def test_a_least_time_that_says_nothing_is_not_shown() -> None:
+    """A range that begins at nothing has no speed of light, instead of "0.00 us or more"."""
+    nothing = SpeedOfLight(0.001, "memory", (Part("memory", 0.001),), open=("memory",))
+    (record,) = norm("h100").records
+    short: Any = SimpleNamespace(prediction=None, speed_of_light=nothing)
+    assert light_words(short) == predicted(short) == "-"
+    assert light_words(record) != "-"
+
+
+def test_a_line_of_tritons_library_is_that_which_calls_it() -> None:
+    """What tl.sum does is at the kernel's line; a helper of the reader's own keeps its line."""
+    kernel, helper = Place("/home/me/kernel.py", 12), Place("/home/me/helper.py", 3)
+    inside = Place("/usr/lib/triton/language/standard.py", 293)
+    for line, words in (
+        (dataclasses.replace(inside, called_from=(helper, kernel)), "helper.py:3"),
+        (dataclasses.replace(inside, called_from=(inside, kernel)), "kernel.py:12"),
+        (dataclasses.replace(helper, called_from=(kernel,)), "helper.py:3"),
+        (inside, "standard.py:293"),
+    ):
+        assert line_words(line) == words
 
 
 @pytest.mark.parametrize(

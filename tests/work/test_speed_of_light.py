@@ -73,6 +73,16 @@ def test_products_of_fp32_are_made_where_their_precision_lets_them(
     assert light.part_us(name) == pytest.approx(us, rel=1e-3)
 
 
+def test_products_of_two_dtypes_take_turns() -> None:
+    """The same tensor cores multiply int8 and fp16, so both times count."""
+    flops, once, place = Amount.of(10**12), Amount.of(1), Place("k.py", 1)
+    both = tuple(Arithmetic(place, "dot", dtype, flops, once) for dtype in ("i8", "fp16"))
+    counts = dataclasses.replace(rows(64, 64, 8), arithmetic=both)
+    light = speed_of_light(counts, memory(counts, H100), H100)
+    assert light.binds == "i8 and fp16 tensor cores"
+    assert light.us == light.most_us == pytest.approx(1e12 / 1978.9e6 + 1e12 / 989.4e6, rel=1e-3)
+
+
 def test_every_gpu_multiplies_fp16() -> None:
     """Every GPU has rates for fp16 products, above that of FP32, and for other operations."""
     for gpu in devices().values():
