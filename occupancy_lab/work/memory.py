@@ -54,6 +54,8 @@ H100."""
 OWN = 1.1
 """An access counts as loading bytes of each program's own if all programs together request at most
 this many times its distinct bytes: sectors at the ends of rows are requested twice."""
+EASILY = 1 / 16
+"""The share of the L1 cache that a table takes at most for a program to find it there again."""
 WIDEST = 16
 """The most bytes that a thread loads or stores at once."""
 
@@ -64,7 +66,7 @@ class Memory:
 
     l2_bytes: Amount | None
     """Bytes that its programs request from the L2 cache and write to it: whole sectors of 32 bytes,
-    with no L1 hits."""
+    with no L1 hits but those in small tables at unknown addresses."""
     dram_read_bytes: Amount | None
     """Bytes that device memory delivers: each tensor once, plus what the L2 cache has evicted."""
     dram_written_bytes: Amount | None
@@ -228,7 +230,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory
     Device memory delivers each byte once, and again where the last cache has evicted it before the
     launch reads it again.
     """
-    asked = total(one.sectors * SECTOR for one in counts.accesses)
+    asked = _through(counts, gpu)
     tensors = counts.footprints
     once = total(_once_read(one, counts, gpu) for one in tensors)
     once_written = total(
@@ -323,6 +325,29 @@ def capacity(gpu: Gpu) -> int | None:
 def is_granular(gpu: Gpu) -> bool:
     """Tell whether device memory delivers whole granules; otherwise it delivers sectors."""
     return gpu.target.name in PARTITIONED
+
+
+def _through(counts: Counts, gpu: Gpu) -> Amount:
+    """Return the bytes that programs request from the L2 cache and write to it.
+
+    Of a table that fits easily into the L1 cache, a program loads each sector at most once,
+    wherever in it the addresses are that are not known.
+    """
+    room = (gpu.architecture.l1_bytes or 0) * EASILY
+    sizes = {
+        one.tensor: -(-one.size // SECTOR) * SECTOR
+        for one in counts.footprints
+        if one.size is not None and one.size <= room and one.written.high == 0
+    }
+    looked_up = dict.fromkeys(sizes, NOTHING)
+    found = NOTHING
+    for one in counts.accesses:
+        if one.tensor in sizes and not one.is_known:
+            looked_up[one.tensor] += one.sectors * SECTOR
+        else:
+            found += one.sectors * SECTOR
+    limited = (one.at_most(counts.programs * sizes[name]) for name, one in looked_up.items())
+    return found + total(limited)
 
 
 def _asked(accesses: Sequence[Access]) -> Amount:

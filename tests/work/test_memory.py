@@ -55,6 +55,17 @@ def test_limits_of_bytes_from_device_memory(
         assert counts.unique_read_bytes.low <= few.low <= many.low <= asked
 
 
+@pytest.mark.parametrize(("size", "most"), [(1 << 10, 64 << 10), (1 << 20, 64 * 256 * 32)])
+def test_a_program_loads_a_small_table_once_at_most(size: int, most: int) -> None:
+    """What it looks up at unknown places stays in the L1 cache, if the table is small enough."""
+    sectors, read = Amount(64, 64 * 256), Amount(0, size)
+    one = access("table", 3, 64 * 256, size, executions=64)
+    load = dataclasses.replace(one, sectors=sectors, is_known=False)
+    table = dataclasses.replace(footprint("table", 0, 0), read=read, read_whole=read, size=size)
+    counts = Counts(64, 64, accesses=(load,), footprints=(table,))
+    assert memory(counts, H200).l2_bytes == Amount(64 * 32, most)
+
+
 def test_the_last_cache_evicts_by_reuse_distance() -> None:
     """Reuse hits where the cache holds everything, and misses where it holds less than half.
 
