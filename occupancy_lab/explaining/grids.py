@@ -180,7 +180,8 @@ def reduces_otherwise(one: Counts, other: Counts) -> bool:
 def _reduces_more_at_once(one: Counts, other: Counts) -> bool:
     """Tell whether *other* stores results of longer tiles, each of which is all that one covers.
 
-    Either the rest of the longer tile is masked, which brings nothing, or the result is another.
+    Either the rest of the longer tile is masked, which brings nothing, or the result is another:
+    the counts are the same for a row in a tile of twice its length and for half as many scales.
     """
     is_whole = bool(one.reduced) and not one.loops and _covers_all(one)
     return is_whole and max(other.reduced_lengths) > max(one.reduced_lengths)

@@ -366,7 +366,7 @@ def without_blocks(case: Case) -> Iterator[str]:
         yield "Other blocks were not tried, because a tensor descriptor is made for these blocks."
     elif not any(map(_is_of_blocks, case.neighbours)):
         names = listed([literal(name) for name in blocks])
-        yield f"No other size of {names} is compared, because none does the same work."
+        yield f"No other size of {names} is compared, because none is known to do the same work."
 
 
 def _is_of_blocks(one: Neighbour) -> bool:

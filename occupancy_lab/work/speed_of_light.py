@@ -74,9 +74,11 @@ def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLig
     """
     demands = [one for one in _demands(counts, moved, gpu) if one.amount != NOTHING]
     unknown = [one.name for one in demands if one.rate is None]
-    timed = [_Timed.of([one]) for one in demands if not one.in_cores and one.rate is not None]
-    in_cores = [one for one in demands if one.in_cores and one.rate is not None]
-    timed += [_Timed.of(in_cores)] if in_cores else []
+    units: dict[str, list[_Demand]] = {}
+    for one in demands:
+        if one.rate is not None:
+            units.setdefault(TENSOR if one.in_cores else one.kind, []).append(one)
+    timed = [_Timed.of(some) for some in units.values()]
     parts = tuple(Part(one.name, one.least_us) for one in timed if one.least_us)
     longest = max(parts, key=lambda part: part.us, default=None)
     us, binds = (None, None) if longest is None else (longest.us, longest.name)
