@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
-from occupancy_lab.checking.rows import TIMES, TOTALS, Row, make_rows, shown
+from occupancy_lab.checking.rows import TIMES, TOTALS, Row, make_rows, passed_values, shown
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.explaining.neighbours import by_position, caps, changed
 from occupancy_lab.options import CAPS, NAMES
@@ -328,5 +328,5 @@ def of_launch(row: Row) -> Advised | None:
         return None
     if action.record is None:
         return Advised(action.plain)
-    (changed,) = make_rows([action.record.to_dict()], "compiled neighbours")
+    (changed,) = make_rows([passed_values(action.record)], "compiled neighbours")
     return Advised(action.plain, action.change, changed, action.changes)

@@ -18,6 +18,7 @@ from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.expressions import Kind
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.notation import is_constant, literal
+from occupancy_lab.options import KNOBS
 from occupancy_lab.prediction import NOTICEABLE, ratio_error
 from occupancy_lab.table.columns import RESULTS, kinds_of
 from occupancy_lab.table.rows import read_file
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from occupancy_lab.expressions import Expression, Value
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
+    from occupancy_lab.record import Failed, Record
 
 TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
 """The columns with the time of a launch; the first that two rows have in common decides."""
@@ -311,6 +313,14 @@ def make_rows(found: Iterable[Mapping[str, Any]], name: str) -> list[Row]:
     return rows
 
 
+def passed_values(run: Record | Failed) -> dict[str, Any]:
+    """Return a run as a row in which warps and stages are only those that the launch passes."""
+    row = run.row()
+    return {
+        name: value for name, value in run.to_dict().items() if name not in KNOBS or name in row
+    }
+
+
 def _flat(values: Mapping[str, Any]) -> dict[str, Value]:
     """Return a row with plain values: nested ones become columns or a text, or are left out."""
     nested = values.get("resources")
@@ -388,7 +398,9 @@ def scanned(*folders: str, gpu: AskedGpus | None = None) -> list[Row]:
 
 def _of_runs(found: Any) -> list[Row]:
     source = _source(found.asked[0].function) if found.asked else None
-    rows = make_rows([{"source": source, **run.to_dict()} for run in found.ranked], "the launch")
+    rows = make_rows(
+        [{"source": source, **passed_values(run)} for run in found.ranked], "the launch"
+    )
     return [
         dataclasses.replace(row, record=run, maker=(asked, found))
         if hasattr(run, "calculation")
