@@ -36,7 +36,7 @@ def test_a_dry_run_writes_its_files(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert done.stdout == plain.stdout
     picture = (tmp_path / "roofline.svg").read_text("utf-8")
-    assert "<title>matmul: 52.2 us predicted" in picture
+    assert "<title>matmul: 52.1 us predicted" in picture
     assert "<title>layer_norm: 11.2 us predicted" in picture
     page = (tmp_path / "page.md").read_text("utf-8")
     assert "## 1 matmul" in page
