@@ -265,6 +265,7 @@ def offsets(out, ends, order, B: tl.constexpr):
     tl.store(out + row + tl.arange(0, B), tl.load(ends + row) - start)
 
 
+@triton.jit
 def by_the_largest(x, table, y, B: tl.constexpr):
     """Look up a number at the place of the largest one of a row."""
     row = tl.program_id(0)
