@@ -145,7 +145,8 @@ def test_skipping_passes_hardly_changes_anything(
 def test_copies_from_unknown_addresses() -> None:
     """Copies from addresses in a tensor without known values have a range of sectors."""
     launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
-    found = execute(launch.texts, launch.arguments, launch.grid)
+    sizes = {name: launch.values[name] for name in ("group_gemm_sizes", "g_lds")}
+    found = execute(launch.texts, launch.arguments, launch.grid, values=sizes)
     copies = [one for one in found.accesses if one.operation == "copy"]
     assert any(not one.is_known and not one.sectors.is_exact for one in copies)
     assert {one.instruction for one in found.shared if one.operation == "copy"} == {
