@@ -12,6 +12,7 @@ from occupancy_lab.work import operations
 from occupancy_lab.work.banks import NOWHERE, firsts, in_order, of_threads, passes_of_warps
 from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.operations import WARP, WORD
+from occupancy_lab.work.passed import first_active
 from occupancy_lab.work.warps import by_warp
 
 if TYPE_CHECKING:
@@ -248,9 +249,7 @@ class Asking:
             asked.places += threads if opcode in operations.ATOMICS else 0
             return
         if asked.tensor is None and is_known:
-            shape = np.broadcast_shapes(address.shape, mask.shape)
-            at = np.broadcast_to(address, shape)[np.broadcast_to(mask, shape)]
-            asked.tensor = self._tensor_at(int(at[0]))
+            asked.tensor = self._tensor_at(first_active(address, mask))
         same = repeat * self._programs // max(address.shape[0], mask.shape[0])
         if opcode in operations.ATOMICS:
             places = by_warp(np.where(mask, address, NOWHERE), self._lanes)
