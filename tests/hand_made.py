@@ -129,6 +129,7 @@ def executed(places: Sequence[Place], warps: int) -> Executed:
         Amount.of(32 * warps),
         Amount.of(16 * warps),
         Amount.of(4 * warps),
+        Amount.of(2 * warps),
         Amount.of(4 * warps),
         is_known=True,
     )

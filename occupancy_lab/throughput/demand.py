@@ -456,17 +456,18 @@ def l1_missing(distances: Sequence[float], threads: int, size: int) -> float:
 def behind_others(
     program: Program, resources: Resources, programs: int, fit: int, gpu: Gpu
 ) -> Program:
-    """Return a program's mean needs, where earlier programs left common data in the L1 cache.
+    """Return a program's mean needs, where earlier programs left common tables in the L1 cache.
 
-    Of *programs* programs, the first one on each multiprocessor loads the data that all load. The
-    other *fit* programs that begin with it wait for this as well, and later ones find the data.
+    Of *programs* programs, the first ones on each multiprocessor load the tables that all load. The
+    other *fit* programs that begin with them wait for this as well, and later ones find the data.
     """
     common, size = program.common, gpu.multiprocessors or programs
     if common is None:
         return program
     left = l1_room(gpu.architecture, resources.shared, fit)
     kept = 1.0 - l1_missing((common.distinct_bytes,), 1, left)
-    there, ahead = (max(1.0 - first / programs, 0.0) for first in (size, fit * size))
+    firsts = (common.turns * size, common.turns * fit * size)
+    there, ahead = (max(1.0 - first / programs, 0.0) for first in firsts)
     return program.with_common(kept * there, kept * ahead)
 
 

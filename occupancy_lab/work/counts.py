@@ -442,8 +442,10 @@ class GlobalAccess:
     """The distinct sectors of 32 bytes that a warp requests, summed over all executions."""
     lines: Amount
     """The distinct cache lines of 128 bytes that a warp requests, summed over all executions."""
+    lookups: Amount
+    """The lookups with which the L1 cache finds these lines, as in `asked.distinct`."""
     passes: Amount
-    """The passes in which the L1 cache serves the requests, as in `asked.distinct`."""
+    """The passes in which it moves what the threads request."""
     is_known: bool
     """Whether the addresses are known. Where they are not, all threads of a warp may request the
     same line or each another one. Where the addresses depend on values from memory that all threads
@@ -453,7 +455,10 @@ class GlobalAccess:
     merged: float = 0.0
     """The share of the sectors that the L1 cache requests, or stores, together with others."""
     common: float = 0.0
-    """The share of the remaining sectors that all programs request."""
+    """The share of the remaining sectors that lie in a table which all programs request, as a whole
+    or in parts."""
+    turns: float = 0.0
+    """`common` times the number of programs in which all of that table is requested once."""
     distinct: float = 0.0
     """The share of the sectors that the program requests for the first time."""
     shared: float = 0.0
@@ -525,13 +530,16 @@ class LocalReuse:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """How a program changes where data that all programs load, as a norm's weights, hit in L1."""
+    """How a program changes where tables that all programs load, as a norm's weights, hit in L1."""
 
     alone: tuple[float, ...]
     """This and the next two fields replace those of `Program`."""
     cached: float
     loaded_lines: float
     distinct_bytes: float
+    """Bytes that programs load until one of them loads the same part of a table again."""
+    turns: float = 1.0
+    """The number of programs in which all of a table is loaded once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,7 +580,7 @@ class Program:
     waits: float = 0.0
     """How often the program waits for other programs."""
     common: Common | None = None
-    """None where no bytes are loaded by all programs, or where the programs empty the L1 cache."""
+    """None where there are no such tables, or where the programs empty the L1 cache."""
     phases: float = 0.0
     """How often the program loads, then passes a barrier, and only then stores; 0 where it stores
     most without a barrier behind the loads, or loads most more often. Stores by TMA do not count.
@@ -584,7 +592,7 @@ class Program:
         return bool(self.local_loaded or self.local_stored)
 
     def with_common(self, asked: float, waited: float) -> Program:
-        """Return the program where a share of what all programs load hits in the L1 cache.
+        """Return the program where a share of the tables that all programs load hits in L1.
 
         *asked* is the share of the requests that hit, and *waited* the share of the waits that are
         saved.

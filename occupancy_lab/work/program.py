@@ -65,6 +65,9 @@ STORING = frozenset({operations.STG, operations.ST})
 """The opcodes of loads and copies, of barriers of a program, and of stores."""
 MOST_PLACED = 1 << 14
 """Programs that are scheduled one by one."""
+LEAST_ROUNDS, RARER = 16, 4.0
+"""How often programs load all of a table for a multiprocessor to find parts of it again; and how
+many times as many turns as the first of several tables the others may have."""
 SAME = 1.02
 """Programs count as equal where none executes more than this many times the mean."""
 TYPICAL = 0.5
@@ -96,7 +99,8 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
     def a_warp(counted: Mapping[int, Any], which: Any) -> dict[int, float]:
         return {one: _mean(warps, which) / num_warps for one, warps in counted.items()}
 
-    cycles = lsu_cycles(accesses, shared)
+    moving, finding = lsu_cycles(accesses, shared)
+    cycles = {one: max(taken, finding.get(one, 0.0)) for one, taken in moving.items()}
     executions = a_warp(way.executions, typical)
     for start, block in code.blocks.items():
         some = 0 < executions[start] < 1
@@ -116,7 +120,9 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
     loaded_lines, stored_lines = asked_lines(accesses, programs)
     empties = any(code.words[one] & 0x1FF == operations.CCTL for one, _ in _executed(code, mean))
     found = Program(
-        pipes=_pipes(code, mean, cycles, shared, architecture=architecture, programs=programs),
+        pipes=_pipes(
+            code, mean, moving, finding, shared, architecture=architecture, programs=programs
+        ),
         alone=tuple(cycles / weight for cycles in alone),
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
         code_cycles=replay.cycles(LATENCIES[1], code=CODE_CYCLES) - alone[1],
@@ -177,12 +183,24 @@ def _common(
     programs: int,
     weight: float,
 ) -> Common | None:
-    """Return the change where data that all programs load hits in L1; None where there is none.
+    """Return the change where tables that all programs load hit in L1; None where there are none.
 
-    *weight* is the amount that the replayed program executes, in units of the mean.
+    *weight* is the amount that the replayed program executes, in units of the mean. Tables that few
+    of the *programs* programs load a second time do not count, nor those that are loaded more
+    rarely than others by far.
     """
-    if not any(one.common for one in accesses):
+    rarest = RARER * min((one.turns / one.common for one in accesses if one.common), default=0.0)
+    accesses = [
+        one if one.turns <= rarest * one.common else replace(one, common=0.0, turns=0.0)
+        for one in accesses
+    ]
+    common, turns = (
+        sum(one.sectors.middle * getattr(one, name) for one in accesses)
+        for name in ("common", "turns")
+    )
+    if not common or turns * LEAST_ROUNDS > common * programs:
         return None
+    turns /= common
     there = [replace(one, cached=cached_with_common(one)) for one in accesses]
     asked = [replace(one, cached=one.cached + one.common) for one in accesses]
     replay = replay_of(there)
@@ -191,7 +209,8 @@ def _common(
         alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
         cached=cached_share(there),
         loaded_lines=asked_lines(asked, programs)[0],
-        distinct_bytes=distinct * SECTOR,
+        distinct_bytes=distinct * SECTOR * turns,
+        turns=turns,
     )
 
 
@@ -213,7 +232,7 @@ def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
 
 
 def cached_with_common(access: GlobalAccess) -> float:
-    """Return the L1 hit rate of an access where data that all programs load hits as well.
+    """Return the L1 hit rate of an access where tables that all programs load hit as well.
 
     Sectors that several warps of a program request count once.
     """
@@ -251,12 +270,13 @@ def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float,
 
 def lsu_cycles(
     accesses: Iterable[GlobalAccess], shared: Iterable[SharedAccess]
-) -> dict[int, float]:
-    """Return the cycles for which each access of a warp keeps lsu busy, by instruction number.
+) -> tuple[dict[int, float], dict[int, float]]:
+    """Return the cycles in which lsu moves, and finds, what each access of a warp requests.
 
-    A load or a store takes its passes, and a load additional cycles for each line that misses. A
-    copy past the L1 cache takes its time to be written. A narrower copy takes the longer of both
-    times, and CROSSED_CYCLES more where products read shared memory at the same time.
+    Both are by instruction number. A load or a store takes its lookups and its passes, and a load
+    additional cycles for each line that misses. A copy past the L1 cache takes its time to be
+    written. A narrower copy takes the longest of all three, and CROSSED_CYCLES more where products
+    read shared memory at the same time.
     """
     shared = list(shared)
     crossed = CROSSED_CYCLES if any(one.operation == "product" for one in shared) else 0.0
@@ -266,43 +286,49 @@ def lsu_cycles(
         for passes in (one.written if one.operation == "copy" else one.wavefronts,)
         if one.operation != "product" and one.executions.middle
     }
+    finding = {}
     for one in accesses:
         times = one.executions.middle
         if not times:
             continue
-        passes = one.passes.middle / times
+        lookups, passes = one.lookups.middle / times, one.passes.middle / times
+        if one.operation != "copy" or one.thread_bytes < operations.BYPASSING_BYTES:
+            finding[one.instruction] = lookups
         missed = one.lines.middle / times * (1.0 - one.cached - one.merged)
         if one.operation != "copy":
             found[one.instruction] = max(passes, 1.0)
         elif one.thread_bytes < operations.BYPASSING_BYTES:
             written = found.get(one.instruction, 0.0) + COPY_CYCLES
-            taken = max(passes + LOOKUP_CYCLES, written)
+            taken = max(max(lookups, passes) + LOOKUP_CYCLES, written)
             found[one.instruction] = taken + crossed + COPY_MISS_CYCLES * missed
         if one.operation == "load":
             found[one.instruction] += LOAD_MISS_CYCLES * missed
-    return found
+    return found, finding
 
 
 def _pipes(  # noqa: PLR0913 - the parts of a launch
     code: Code,
     executions: Mapping[int, float],
-    cycles: Mapping[int, float],
+    moving: Mapping[int, float],
+    finding: Mapping[int, float],
     shared: Iterable[SharedAccess],
     *,
     architecture: CudaArchitecture,
     programs: int,
 ) -> dict[str, float]:
     found: dict[str, float] = defaultdict(float)
+    lookups = 0.0
     for number, times in _executed(code, executions):
         found[ISSUE] += times / SCHEDULERS
         pipe, busy = pipe_of(code.words[number], architecture)
         if pipe == LSU:
-            found[LSU] += times * cycles.get(number, busy)
+            found[LSU] += times * moving.get(number, busy)
+            lookups += times * finding.get(number, 0.0)
         elif pipe is not None:
             found[pipe] += times * busy / SCHEDULERS
     found[FMA] = fma_cycles(found[FMA], found.pop(FMA_HEAVY, 0.0), architecture)
     operands = sum(one.wavefronts.middle for one in shared if one.operation == "product")
-    found[LSU] += OPERAND_SHARE * operands / programs
+    found[LSU] = max(found[LSU] + OPERAND_SHARE * operands / programs, lookups)
     return {name: one for name, one in found.items() if one}
 
 

@@ -37,7 +37,7 @@ def test_some_programs_stand_for_all() -> None:
 
 
 def access(operation: str, thread_bytes: int, sectors: int, passes: int) -> GlobalAccess:
-    """Return an access by ten warps, with *sectors* and *passes* per execution."""
+    """Return an access by ten warps, with *sectors* and *passes* per execution, and one lookup."""
     return GlobalAccess(
         place=Place("kernel.py", 1),
         instruction=7,
@@ -48,6 +48,7 @@ def access(operation: str, thread_bytes: int, sectors: int, passes: int) -> Glob
         threads=Amount.of(320),
         sectors=Amount.of(10 * sectors),
         lines=Amount.of(10 * sectors),
+        lookups=Amount.of(10),
         passes=Amount.of(10 * passes),
         is_known=True,
     )
@@ -65,10 +66,10 @@ def test_cycles_of_an_access(
 ) -> None:
     """An access takes a cycle per pass; a load adds 0.3 per missed line, a copy 1 and 1.5."""
     found = lsu_cycles([access(operation, thread_bytes, lines, passes)], [])
-    assert found == {7: pytest.approx(cycles)}
+    assert found == ({7: pytest.approx(cycles)}, {7: 1.0})
     cached = dataclasses.replace(access(operation, thread_bytes, lines, passes), cached=1.0)
     own = passes + (1.5 if operation == "copy" else 0.0)
-    assert lsu_cycles([cached], []) == {7: pytest.approx(own)}
+    assert lsu_cycles([cached], []) == ({7: pytest.approx(own)}, {7: 1.0})
 
 
 def test_lines_requested_from_the_l2_cache() -> None:
@@ -93,10 +94,10 @@ def test_bank_conflicts_of_a_copy_outlast_its_lines() -> None:
         is_known=True,
         written=Amount.of(40),
     )
-    assert lsu_cycles([wide], [shared]) == {7: 4.0}
+    assert lsu_cycles([wide], [shared])[0] == {7: 4.0}
     narrow = dataclasses.replace(shared, thread_bytes=4, written=Amount.of(160))
     held = dataclasses.replace(access("copy", 4, 16, 4), merged=1.0)
-    assert lsu_cycles([held], [narrow]) == {7: pytest.approx(16.8)}
+    assert lsu_cycles([held], [narrow])[0] == {7: pytest.approx(16.8)}
 
 
 LOAD, STORE = operations.LDG, operations.STG

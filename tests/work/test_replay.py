@@ -68,7 +68,7 @@ def replayed(
 
 def access(*, cached: float = 0.0, asking: float = 1.0) -> GlobalAccess:
     """Return an access with the given L1 hit rate and share of executions that load anything."""
-    amounts = [Amount.of(1)] * 5
+    amounts = [Amount.of(1)] * 6
     known = {"is_known": True, "cached": cached, "asking": asking}
     return GlobalAccess(Place("kernel.py", 1), 0, "load", "x", 4, *amounts, **known)
 
