@@ -14,7 +14,7 @@ from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.options import KNOBS
 from occupancy_lab.prediction import lost_columns, time_columns
 from occupancy_lab.table.columns import RESOURCES
-from occupancy_lab.throughput.demand import Doing
+from occupancy_lab.throughput.demand import Doing, l1_hits
 from occupancy_lab.throughput.launch_time import beside_copy, predict_launch
 from occupancy_lab.values import Failure, Status, Work
 from occupancy_lab.work.counting import Counted, Counting, doubts
@@ -186,11 +186,12 @@ class Record(_Named):
         if self.matrix is not None and self.counts is not None:
             work = Work()  # the kernel's bytes are the whole matrix's, whatever a cache serves
         resident = None if self.plan is None else self.plan.resident_programs
-        local = None
+        local, hits = None, 0.0
         if self.counts is not None:
-            given = (self.executed, resources, self.counts.programs, resident)
-            local = local_memory(*given, lanes=self.gpu.architecture.warp_size)
-        found = moved(self.counts, work, self.gpu, local)
+            given = (self.executed, resources, self.counts.programs)
+            local = local_memory(*given, resident, lanes=self.gpu.architecture.warp_size)
+            hits = l1_hits(*given, self.occupancy.programs_per_multiprocessor, self.gpu)
+        found = moved(self.counts, work, self.gpu, local, hits)
         if found is None or not self.launch.warm:
             return found
         return repeated(found, self.counts, self.gpu)

@@ -19,6 +19,7 @@ from occupancy_lab.compiling.cubin import read_cubin
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.throughput.demand import l1_hits
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import Amount, total
 from occupancy_lab.work.executed import execute
@@ -118,11 +119,11 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
 
 def memory_of(launch: RecordedLaunch) -> Memory:
     """Return the bytes that the lab counts for a launch, by where they are served."""
-    counts, executed = counts_of(launch), executed_of(launch)
-    local = local_memory(
-        executed, resources_of(launch), counts.programs, resident(launch), lanes=32
-    )
-    return memory(counts, find_gpu(launch.gpu), local)
+    counts, resources, gpu = counts_of(launch), resources_of(launch), find_gpu(launch.gpu)
+    given = (executed_of(launch), resources, counts.programs)
+    local = local_memory(*given, resident(launch), lanes=32)
+    fit = calculate(resources, gpu).occupancy.programs_per_multiprocessor
+    return memory(counts, gpu, local, l1_hits(*given, fit, gpu))
 
 
 def _sectors(accesses: Iterable[Access], operation: str) -> Amount:

@@ -316,7 +316,7 @@ def demand_of(doing: Doing) -> Demand | None:
         read_bytes=read,
         written_bytes=written,
         evicted_bytes=max(dirty - max(written - taken(within or writes), 0.0), 0.0),
-        l2_bytes=taken(through) - cached,
+        l2_bytes=taken(through),
         stored_bytes=stored,
         missed=missed,
         first=_first(counts, executed, read - memory.local_read_bytes, missed),
@@ -469,6 +469,21 @@ def behind_others(
     firsts = (common.turns * size, common.turns * fit * size)
     there, ahead = (max(1.0 - first / programs, 0.0) for first in firsts)
     return program.with_common(kept * there, kept * ahead)
+
+
+def l1_hits(
+    executed: Executed | None, resources: Resources, programs: int, fit: int, gpu: Gpu
+) -> float:
+    """Return the share of the sectors that a launch's programs load which hit in the L1 cache.
+
+    A sector counts once for all warps of a program. 0 where the binary was not followed.
+    """
+    program = followed_program(executed, gpu)
+    if program is None or not fit:
+        return 0.0
+    if resources.num_ctas > 1:
+        programs, fit = programs * resources.num_ctas, ctas_per_sm(fit, gpu)
+    return behind_others(program, resources, programs, fit, gpu).cached
 
 
 ATOMIC_CYCLES = 3.48

@@ -66,7 +66,7 @@ class Memory:
 
     l2_bytes: Amount | None
     """Bytes that its programs request from the L2 cache and write to it: whole sectors of 32 bytes,
-    with no L1 hits but those in small tables at unknown addresses."""
+    less those that hit in the L1 cache."""
     dram_read_bytes: Amount | None
     """Bytes that device memory delivers: each tensor once, plus what the L2 cache has evicted."""
     dram_written_bytes: Amount | None
@@ -200,13 +200,17 @@ def local_memory(
 
 
 def moved(
-    counts: Counts | None, given: Work, gpu: Gpu, local: LocalMemory | None = None
+    counts: Counts | None,
+    given: Work,
+    gpu: Gpu,
+    local: LocalMemory | None = None,
+    hits: float = 0.0,
 ) -> Memory | None:
     """Return the bytes that a launch moves: those *given* by the user, else those of its *counts*.
 
-    None where neither is known. *local* is its local memory.
+    None where neither is known. *local* and *hits* are those of `memory`.
     """
-    found = Memory(*(None,) * 6) if counts is None else memory(counts, gpu, local)
+    found = Memory(*(None,) * 6) if counts is None else memory(counts, gpu, local, hits)
     said: dict[str, Any] = {
         name: Amount.of(number)
         for name, number in (
@@ -224,13 +228,16 @@ def moved(
     return replace(found, **said, given=bool(said))
 
 
-def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None) -> Memory:
+def memory(
+    counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: float = 0.0
+) -> Memory:
     """Return the bytes that a launch moves, including its *local* memory.
 
-    Device memory delivers each byte once, and again where the last cache has evicted it before the
+    *hits* is the share of the sectors that its programs load which hit in the L1 cache. Device
+    memory delivers each byte once, and again where the last cache has evicted it before the
     launch reads it again.
     """
-    asked = _through(counts, gpu)
+    asked = _through(counts, gpu, hits)
     tensors = counts.footprints
     once = total(_once_read(one, counts, gpu) for one in tensors)
     once_written = total(
@@ -327,10 +334,10 @@ def is_granular(gpu: Gpu) -> bool:
     return gpu.target.name in PARTITIONED
 
 
-def _through(counts: Counts, gpu: Gpu) -> Amount:
+def _through(counts: Counts, gpu: Gpu, hits: float) -> Amount:
     """Return the bytes that programs request from the L2 cache and write to it.
 
-    Of a table that fits easily into the L1 cache, a program loads each sector at most once,
+    Of the sectors that they load, the share *hits* is in the L1 cache. Of a table that fits easily into the L1 cache, a program loads each sector at most once,
     wherever in it the addresses are that are not known.
     """
     room = (gpu.architecture.l1_bytes or 0) * EASILY
@@ -345,7 +352,7 @@ def _through(counts: Counts, gpu: Gpu) -> Amount:
         if one.tensor in sizes and not one.is_known:
             looked_up[one.tensor] += one.sectors * SECTOR
         else:
-            found += one.sectors * SECTOR
+            found += (one.sectors * SECTOR).scaled(1.0 - hits if one.reads else 1.0)
     limited = (one.at_most(counts.programs * sizes[name]) for name, one in looked_up.items())
     return found + total(limited)
 
