@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 def masked_lanes(case: Case) -> int:
     """Return how many lanes of the last block (or of each row's block) hold no element."""
-    length = case.problem.cols
+    length = case.record.problem.cols
     if case.kernel.grid is Grid.BLOCKS:
-        length *= case.problem.rows
-    return -length % case.config.block_size
+        length *= case.record.problem.rows
+    return -length % case.record.config.block_size
 
 
 def elements_per_thread(case: Case) -> float | None:
@@ -31,11 +31,11 @@ def elements_per_thread(case: Case) -> float | None:
     """
     if case.kernel.configs is not None:
         return None
-    return case.config.block_size / case.threads
+    return case.record.config.block_size / case.threads
 
 
 def _block_sentences(case: Case) -> Iterator[str]:
-    problem, block_size = case.problem, case.config.block_size
+    problem, block_size = case.record.problem, case.record.config.block_size
     masked = masked_lanes(case)
     if case.kernel.grid is Grid.BLOCKS:
         total = problem.rows * problem.cols
@@ -54,7 +54,7 @@ def _block_sentences(case: Case) -> Iterator[str]:
             " registers and instructions like the others."
         )
     passes = case.kernel.passes
-    if passes is not None and passes(problem, case.config) > 1:
+    if passes is not None and passes(problem, case.record.config) > 1:
         yield f"A program goes over its row in blocks of {block_size}; in the last {spare}"
         return
     yield (
@@ -64,7 +64,7 @@ def _block_sentences(case: Case) -> Iterator[str]:
 
 
 def _load_sentences(case: Case) -> Iterator[str]:
-    problem, resources = case.problem, case.record.resources
+    problem, resources = case.record.problem, case.record.resources
     if resources.load_bytes is None:
         return
     if resources.load_bytes >= WIDEST_ACCESS:
@@ -92,7 +92,7 @@ def _load_sentences(case: Case) -> Iterator[str]:
         return
     if elements < 1:
         yield (
-            f"Only {case.config.block_size} of the {case.threads} threads hold an element of"
+            f"Only {case.record.config.block_size} of the {case.threads} threads hold an element of"
             " their own; the others duplicate these."
         )
     elif elements * problem.item_bytes < WIDEST_ACCESS:
@@ -114,7 +114,7 @@ def what_fits(cases: Sequence[Case]) -> Section:
 
 
 def _masked(case: Case) -> str:
-    masked, block_size = masked_lanes(case), case.config.block_size
+    masked, block_size = masked_lanes(case), case.record.config.block_size
     if case.kernel.configs is not None:
         return "not known"
     return f"{masked} of {block_size} ({masked / block_size:.1%})"

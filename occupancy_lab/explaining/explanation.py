@@ -31,7 +31,6 @@ from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_nex
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
     aligned,
-    best_of,
     block_changes,
     changed,
     changes,
@@ -205,7 +204,7 @@ class Explanation(Answer):
         return [
             {"gpu": case.record.gpu.key, "is_best": one is best, **one.to_dict()}
             for case in self.cases or self.chosen
-            for best in [best_of(case.record, case.neighbours)]
+            for best in [case.best]
             for one in case.neighbours
         ]
 

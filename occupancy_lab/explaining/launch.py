@@ -110,7 +110,7 @@ def _tail_sentence(case: Case) -> Iterator[str]:
 
 
 def _program_tables(case: Case) -> tuple[Table, ...]:
-    problem, block_size = case.problem, case.config.block_size
+    problem, block_size = case.record.problem, case.record.config.block_size
     elements = problem.rows * problem.cols
     program_table = case.kernel.program_table
     if program_table is None or elements > SHOWN_ELEMENTS or block_size > SHOWN_ELEMENTS:
@@ -147,7 +147,7 @@ def _baseline(case: Case) -> tuple[Kernel, Traffic] | None:
     if name is None:
         return None
     kernel = load_kernel(name)
-    moved = kernel.traffic(case.problem)
+    moved = kernel.traffic(case.record.problem)
     return None if moved is None else (kernel, moved)
 
 
@@ -167,7 +167,7 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
     if baseline is None or own is None:
         return
     kernel, moved = baseline
-    passes = len(kernel.steps(case.problem))
+    passes = len(kernel.steps(case.record.problem))
     reads, writes = _polynomials(kernel)
     ratio = moved.total_bytes / own.total_bytes
     yield (
@@ -235,7 +235,7 @@ def _floor_table(cases: Sequence[Case], moved: Traffic) -> Table:
             known(floor and f"{floor:.2f} us"),
         )
 
-    rows = tuple(row(case.gpu) for case in cases)
+    rows = tuple(row(case.record.gpu) for case in cases)
     return Table(("", "peak bandwidth", "L2", "floor time"), rows)
 
 
