@@ -275,7 +275,6 @@ def _title(entries: tuple[Entry, ...]) -> str:
 
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
-    """Return a table of what differs, and sentences on what is the same and what times rest on."""
     table = side_by_side(entries, compared_facts(entries))
     differing = tuple(row for row in table.rows if len(set(row[1:])) > 1)
     words = [
@@ -324,7 +323,6 @@ def _knob(name: str, entry: Entry) -> str:
 
 
 def _choices(part: Slice) -> Iterator[str]:
-    """Say where the kernel's default configuration differs."""
     if any(entry.record.matrix is None for entry in part.entries):
         return
     for name in ("BLOCK_SIZE", "num_warps", "num_stages"):

@@ -105,7 +105,6 @@ def _is_compared(case: Case) -> bool:
 
 
 def _ranking(case: Case) -> Sequence[RecordedLaunch]:
-    """Return the launches recorded for the matrix of *case*, the fastest first."""
     from occupancy_lab.sweeping.recorded import recorded_ranking
 
     return (
@@ -300,7 +299,6 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
 
 
 def _row_kernel(case: Case) -> Iterator[Advice]:
-    """Suggest one program per row with the same num_warps as *case*."""
     rows = case.by_rows
     if rows is None:
         return
@@ -350,7 +348,6 @@ def _tune_hint(case: Case) -> str:
 
 
 def _command_of_best(case: Case) -> str:
-    """Return the command that explains the fastest neighbour of a matrix's launch, or ""."""
     best = case.best
     if best is None or best.record is None or best.record.matrix is None:
         return ""

@@ -199,7 +199,6 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -
 
 
 def _texts(given: Any) -> list[str]:
-    """Return the value of an option as the texts that a command line would pass."""
     if isinstance(given, Mapping):
         return [f"{name}={value}" for name, value in given.items()]
     if given is None:
@@ -242,7 +241,6 @@ def _seen(case: Case, name: str) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _changing(case: Case, name: str) -> list[int]:
-    """Return the dimensions of the grid that change with the block *name* among neighbours."""
     own = case.record.launch.grid or ()
     runs = [grid for block, grid in _seen(case, name) if block != case.record.arguments[name]]
     return [place for place, size in enumerate(own) if any(grid[place] != size for grid in runs)]

@@ -319,7 +319,6 @@ def _with_further_changes(
     cases: Sequence[Case],
     compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
 ) -> Sequence[Case]:
-    """Return *cases* with pairs of changes, and with changes that go on in the best direction."""
     for proposed in (pairs, *[onward] * MOST_FURTHER):
         further = [
             (place, change, other)
@@ -343,7 +342,6 @@ def _with_further_changes(
 
 
 def _with_comparisons(case: Case, tried: Sequence[Tried]) -> Case:
-    """Return *case* with its neighbours and alternatives, as far as they were *tried*."""
     record = case.record
     neighbours = [
         Neighbour.of(record, change, run) for kind, change, run in tried if kind is changes
@@ -371,7 +369,6 @@ def _with_comparisons(case: Case, tried: Sequence[Tried]) -> Case:
 
 
 def _is_split(record: Record, other: Record) -> bool:
-    """Tell whether another split of a sum does the same work with another number of programs."""
     return record.num_programs != other.num_programs and same_work(record, other)
 
 

@@ -178,7 +178,6 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
 
 
 def _polynomials(kernel: Kernel) -> tuple[str, str]:
-    """Return the elements that a kernel reads and writes, each as "5MN + 2M"."""
     steps = kernel.steps(ONE_ROW)
     reads, writes = sum(step.reads for step in steps), sum(step.writes for step in steps)
     return _polynomial(reads), _polynomial(writes)

@@ -400,7 +400,6 @@ def _without_grid(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
-    """Tell whether *value* changes a setting further in the direction of *best*'s change."""
     if name not in best.changes:
         return name == "num_warps"
     before, now = setting_of(record, name), best.changes[name]

@@ -98,7 +98,6 @@ def in_one_sentence(case: Case) -> str:
 
 
 def _starts_as_many(record: Record, best: Neighbour) -> bool:
-    """Tell whether *best* starts no fewer programs than *record*."""
     programs = None if best.record is None else best.record.num_programs
     return (programs or 0) >= (record.num_programs or 0)
 
@@ -122,7 +121,6 @@ def change_if(best: Neighbour, record: Record) -> str:
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:
-    """Say how much of the GPU the programs fill, if *best* has a larger grid; else ""."""
     plan, more = record.plan, None if best.record is None else best.record.num_programs
     if plan is None or plan.waves is None or plan.waves >= 1:
         return ""
@@ -278,7 +276,6 @@ def _spilling(case: Case, best: Neighbour) -> Iterator[str]:
 
 
 def _many_programs(record: Record) -> str:
-    """Suggest fewer programs if starting them bounds the launch; else ""."""
     own = record.prediction
     if own is None or own.bound != "dispatch" or record.plan is None:
         return ""
@@ -295,7 +292,6 @@ def _many_programs(record: Record) -> str:
 
 
 def _idle(record: Record) -> Iterator[str]:
-    """Suggest to divide a long loop of few programs among more of them."""
     counts, programs, size = record.counts, record.num_programs, record.gpu.multiprocessors
     if counts is None or not programs or not size or programs > size // 2:
         return
@@ -313,7 +309,6 @@ def _idle(record: Record) -> Iterator[str]:
 
 
 def _without_effect(case: Case) -> Iterator[str]:
-    """Say which settings have no effect, and which values give the same binary as now."""
     named = [(next(iter(one.changes)), one) for one in case.neighbours if len(one.changes) == 1]
     differ = {name for name, one in named if one.record is not None and not one.reason}
     yield from dict.fromkeys(one.reason for name, one in named if name not in differ and one.reason)

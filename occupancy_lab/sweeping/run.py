@@ -386,7 +386,6 @@ def _whole(table: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _groups(table: pd.DataFrame) -> pd.Series[int]:
-    """Return for each row the number of its group with the same GPU and matrix."""
     same = [name for name in ("gpu", "rows", "cols", "dtype") if name in table]
     return table.groupby(same, sort=False, dropna=False).ngroup()
 
@@ -433,7 +432,6 @@ def _says_something(table: pd.DataFrame, name: str) -> bool:
 
 
 def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
-    """Return rows that are ok, formatted for a screen, with the terms of each vendor."""
     vendors = {key: (gpus.get(key) or find_gpu(key)).vendor for key in fine["gpu"].unique()}
     limiters = zip(fine["gpu"], fine["limiter"], strict=True)
     shown = fine.assign(
@@ -484,7 +482,6 @@ def _longest_word(column: pd.Series[Any]) -> int:
 
 
 def _legend(shown: pd.DataFrame, spared: list[str]) -> str:
-    """Explain columns and marks, and name the columns for which there was no room."""
     meanings = {
         "tutorial": "the number by the tutorial's formula",
         "least us": "the speed of light by the data sheet",
@@ -498,7 +495,6 @@ def _legend(shown: pd.DataFrame, spared: list[str]) -> str:
 
 
 def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]:
-    """Return the rows that failed, and those that were launched but have no time, with reasons."""
     failed = table[table["status"] != "ok"]
     if len(failed):
         yield failed[[*varying, "status", "reason"]].rename(columns=SHOWN)
@@ -523,7 +519,6 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
 
 
 def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
-    """Say for which kernels rows that differ only in num_stages are the same launch."""
     if "num_stages" not in fine:
         return
     flat = fine[fine["loop_instructions"].isna() & fine["instructions"].notna()]

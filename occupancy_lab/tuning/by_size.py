@@ -366,13 +366,11 @@ def _sizes(candidates: Sequence[Candidate]) -> list[Size]:
 
 
 def _tiles(candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the constexprs that set the size of a tile of the kernel."""
     first = candidates[0].variant
     return BoundLaunch.of(first.function, first.launch).tiles
 
 
 def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
-    """Return the first of the fastest configurations at each size."""
     found: dict[str, tuple[Candidate, Record | Failed, Prediction]] = {}
     for candidate, run in runs:
         if (time := run.prediction) is not None:
@@ -448,7 +446,6 @@ def _is_counted(run: Record | Failed) -> bool:
 
 
 def _numbers(run: Record | Failed) -> dict[str, Any]:
-    """Return the integers that a launch passes, and its grid."""
     passed = {name: run.arguments[name] for name in run.arguments if name not in run.constexprs}
     numbers = {name: value for name, value in passed.items() if type(value) in {bool, int}}
     return {**numbers, GRID: list(run.launch.grid or ())}

@@ -230,7 +230,6 @@ def _of_kernel(
 
 
 def _check_dtypes(name: str, calls: Sequence[_Call]) -> None:
-    """Raise InputError if the *calls* of a kernel pass tensors of several dtypes."""
     first, *others = (one.bound.dtypes for one in calls)
     for other in others:
         for tensor in dict.fromkeys((*first, *other)):
@@ -271,7 +270,6 @@ def _is_stride(name: str) -> bool:
 
 
 def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -> Launches:
-    """Return the launches of the *calls* of one kernel on each of *gpus*."""
     of_gpus = [[one for one in calls if one.script.gpu is gpu] for gpu in gpus]
     numbers = [[one.numbers for one in own] for own in of_gpus]
     names = size_names(numbers, dict.fromkeys(name for one in calls for name in one.passed))
@@ -317,7 +315,6 @@ def _given(call: _Call, size: Size, *, search: bool) -> Iterator[Candidate]:
 
 
 def _candidate(call: _Call, index: int, size: Size, config: Settings) -> Candidate:
-    """Return launch *index* of *call* with a configuration."""
     one = call.launches[index]
     fixed = {name: values[0] for name, values in call.replaced.items() if name not in call.settings}
     changed = {name: config[name] for name in config if one.tuned.get(name) != config[name]}
