@@ -25,12 +25,11 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import Case, with_recorded
-from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import compared_facts, setting, setting_words
 from occupancy_lab.explaining.grids import whole_work
-from occupancy_lab.explaining.launch import plan_sentence
+from occupancy_lab.explaining.launch import plan_sentence, stage_sentences
 from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
 from occupancy_lab.explaining.neighbours import changed, with_chosen
 from occupancy_lab.explaining.tried import why_faster

@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.compiled import elements_per_thread, threads_words
 from occupancy_lab.explaining.facts import (
     bound_words,
     launched_words,
     resident_words,
     setting_words,
 )
+from occupancy_lab.explaining.launch import elements_per_thread, threads_words
 from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
 from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying

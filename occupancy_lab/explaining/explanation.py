@@ -14,7 +14,6 @@ from occupancy_lab.compiled_records import compile_record, compile_runs, with_co
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.advice import PADDED, wanted_besides, what_to_try, with_alternatives
 from occupancy_lab.explaining.case import Case, with_recorded
-from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.facts import setting_words
 from occupancy_lab.explaining.grids import (
@@ -26,7 +25,7 @@ from occupancy_lab.explaining.grids import (
     same_work,
     split_changes,
 )
-from occupancy_lab.explaining.launch import the_launch, the_memory
+from occupancy_lab.explaining.launch import the_launch, the_memory, what_fits, what_was_compiled
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step, the_tutorial
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
