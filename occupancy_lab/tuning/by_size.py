@@ -105,16 +105,17 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
     kernel = as_compared(kernel)
+    described = {"signature": None, "constexprs": (), "options": (), **described}
     if search and autotuner_of(kernel) is None:
         described["num_warps"] = described.get("num_warps") or 4
         described["num_stages"] = described.get("num_stages") or 3
     assumed = read_assumed(assume, innermost(kernel).arg_names)
-    passed = split(described.get("signature") or "", "--signature")
+    passed = split(described["signature"] or "", "--signature")
     lines: dict[str, tuple[LaunchLine, ...]] = {}
     found: list[Candidate] = []
     for place, size in read_sizes(sizes, kernel, passed).items():
         with after(f"{place}, {text_of(size)}: ", GridError):
-            lines[text_of(size)] = launches_at(kernel, size, **_words(described))
+            lines[text_of(size)] = launches_at(kernel, size, **described)
             found += _candidates(kernel, size, lines[text_of(size)])
     keys = [one.key for one in gpus]
     others = {"compilers": dict.fromkeys(keys, compiler), "given": dict.fromkeys(keys, found)}
@@ -162,7 +163,7 @@ def _described(
             line = dataclasses.replace(line, keywords=keywords, chosen={})
             (variant,) = variants_of(without_autotuner(kernel), [line])
         else:
-            given, names = _words(described), {*parameters.by_name} - {*KNOBS}
+            given, names = {**described}, {*parameters.by_name} - {*KNOBS}
             constexprs = {name: value for name, value in config.items() if name in names}
             options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
             given |= {name: [config[name]] for name in KNOBS if name in config}
@@ -181,10 +182,6 @@ def _described(
         at_any_size=True,
         **others,
     )
-
-
-def _words(described: Mapping[str, Any]) -> dict[str, Any]:
-    return {"signature": None, "constexprs": (), "options": (), **described}
 
 
 def _candidates(kernel: Any, size: Size, lines: Sequence[LaunchLine]) -> Iterator[Candidate]:
