@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -234,29 +234,18 @@ class Swept:
     """A sentence for each error after the rows were finished."""
 
 
-class Launched(Protocol):
-    """An explanation of launches, whose table is a sweep."""
-
-    @property
-    def less_work(self) -> Sequence[str]:
-        """A sentence for each GPU on launches that do less work than others; empty if none does."""
-
-    def table(self) -> pd.DataFrame:
-        """Return a row for each launch on each GPU."""
-
-
 def run(
     view: View,
     exports: Exports,
     *,
-    launches: Callable[..., Launched] | None = None,
+    launches: Callable[..., Any] | None = None,
     form: str | None,
     plot: str | None = None,
     **grid: Any,
 ) -> Swept:
     """Sweep the *grid*, write the files, and return the text to print and the exit status.
 
-    *grid* has the arguments of `sweep`, or of the function *launches*, which explains launches. If
+    *grid* has the arguments of `sweep`, or of *launches*, which returns an Explanation. If
     a signal ends the sweep, the finished part is printed and written. If one file cannot be
     written, the others still are.
 
