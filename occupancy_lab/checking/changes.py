@@ -196,7 +196,6 @@ def _amount_words(name: str, before: Row, after: Row) -> str:
 
 
 def _occupancy_words(before: Row, after: Row) -> str:
-    """Say how many programs fit after and before, and which resource limits them."""
     gpu = after.gpu
     word = "multiprocessor" if gpu is None else gpu.architecture.multiprocessor_word
     old, new = (row.number("programs_per_multiprocessor") for row in (before, after))
@@ -352,7 +351,6 @@ def match_rows(before: Table, after: Table, match: Sequence[str] | None = None) 
 def _groups(
     olds: Sequence[Row], news: Sequence[Row], columns: Sequence[str]
 ) -> list[tuple[list[Row], list[Row]]]:
-    """Return the rows of both tables in groups that are equal in *columns*."""
     groups: dict[tuple[str, ...], tuple[list[Row], list[Row]]] = {}
     for place, rows in enumerate((olds, news)):
         for row in rows:

@@ -319,7 +319,6 @@ def _beside(
 
 
 def _outcome(one: Check, table: Table, finder: FixFinder, passes: Collection[str]) -> Outcome:
-    """Return the outcome of a check; findings of the kinds *passes* pass."""
     if not table.rows:
         return Outcome(one, (), (), 0, ())
     rows = one.rows(table)

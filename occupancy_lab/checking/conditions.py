@@ -121,7 +121,6 @@ def read_checks(names: Sequence[str] = (), folder: Path | None = None) -> list[C
 
 
 def _tables(path: Path) -> Mapping[str, Any] | None:
-    """Return the checks of a pyproject.toml by name; None if it has none."""
     try:
         document: Any = tomllib.loads(read_bytes(path).decode())
     except FileNotFoundError:

@@ -146,7 +146,6 @@ def _named(labels: Sequence[str]) -> str:
 
 
 def _sentences(changes: Sequence[Change]) -> tuple[str, ...]:
-    """Return a sentence for each distinct change, with the rows that it holds for."""
     labels: dict[str, list[str]] = {}
     for one in changes:
         labels.setdefault(one.words, []).append(one.label)
@@ -264,7 +263,6 @@ def diff(  # noqa: PLR0913 - one argument per option of the command line
 def _changes(
     matches: Sequence[Match], union: Table, settings: Sequence[str], compared: Sequence[str]
 ) -> tuple[tuple[Change, ...], int]:
-    """Return the matches that differ as sorted changes, and the number of equal ones."""
     changes, unchanged = [], 0
     for one in matches:
         if not (one.before and one.after):
@@ -284,7 +282,6 @@ _FAIL_ON = "after_local_bytes > before_local_bytes"
 
 
 def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str, str]) -> str:
-    """Say in which columns no row of one table equals any row of the other."""
     apart = {}
     for name in columns:
         one, other = ({same_text(row.values.get(name)) for row in table.rows} for table in tables)
@@ -302,7 +299,6 @@ def _why_apart(tables: Sequence[Table], columns: Sequence[str], names: tuple[str
 
 
 def _totals(before: Table, after: Table) -> str:
-    """Return a sentence on the total times and launches of two traces; "" for other tables."""
     if not are_traces(before, after):
         return ""
     launches = [int(sum(row.number(LAUNCHES) or 0 for row in one.rows)) for one in (before, after)]

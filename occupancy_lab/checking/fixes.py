@@ -110,7 +110,6 @@ class FixFinder:
         return found
 
     def _of_same_problem(self, row: Row) -> list[Judged]:
-        """Return the rows on the same problem, judged by the baseline of *row*."""
         problem = _problem(row)
         if problem is None:
             return []

@@ -57,7 +57,6 @@ def place_of(row: Row) -> tuple[str, int] | None:
 
 @functools.cache
 def _definitions(root: Path) -> dict[str, set[tuple[str, int]]]:
-    """Return the file and line of each Triton function in the files that git tracks."""
     command = ["git", "-C", str(root), "ls-files", "-z", "*.py"]
     found: dict[str, set[tuple[str, int]]] = {}
     try:

@@ -25,12 +25,11 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import Case, with_recorded
-from occupancy_lab.explaining.compiled import stage_sentences
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import compared_facts, setting, setting_words
 from occupancy_lab.explaining.grids import whole_work
-from occupancy_lab.explaining.launch import plan_sentence
+from occupancy_lab.explaining.launch import plan_sentence, stage_sentences
 from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
 from occupancy_lab.explaining.neighbours import changed, with_chosen
 from occupancy_lab.explaining.tried import why_faster
@@ -275,7 +274,6 @@ def _title(entries: tuple[Entry, ...]) -> str:
 
 
 def _side_by_side(entries: tuple[Entry, ...]) -> Section:
-    """Return a table of what differs, and sentences on what is the same and what times rest on."""
     table = side_by_side(entries, compared_facts(entries))
     differing = tuple(row for row in table.rows if len(set(row[1:])) > 1)
     words = [
@@ -324,7 +322,6 @@ def _knob(name: str, entry: Entry) -> str:
 
 
 def _choices(part: Slice) -> Iterator[str]:
-    """Say where the kernel's default configuration differs."""
     if any(entry.record.matrix is None for entry in part.entries):
         return
     for name in ("BLOCK_SIZE", "num_warps", "num_stages"):

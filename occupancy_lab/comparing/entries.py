@@ -8,13 +8,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.compiled import elements_per_thread, threads_words
 from occupancy_lab.explaining.facts import (
     bound_words,
     launched_words,
     resident_words,
     setting_words,
 )
+from occupancy_lab.explaining.launch import elements_per_thread, threads_words
 from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
 from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying
@@ -152,7 +152,6 @@ def _multiprocessor(entry: Entry) -> str:
 
 
 def _clause(words: str, text: str | None) -> Iterator[str]:
-    """Yield *words* and *text* as a sentence, if there is a text."""
     if text:
         yield as_sentence(f"{words} {text}".strip())
 
@@ -241,7 +240,6 @@ def hardware(part: Slice) -> Iterator[str]:
 
 
 def _sizes(part: Slice) -> Iterator[str]:
-    """Say how many multiprocessors each GPU has: "H100 SXM has 132 SMs, MI300X 304 CUs."."""
     names: dict[str, list[str]] = {}
     for entry in part.entries:
         number, word = entry.gpu.multiprocessors, entry.architecture.multiprocessor_word
@@ -328,7 +326,6 @@ def _is_timed_step(one: Entry, other: Entry) -> bool:
 
 
 def _amounts(entry: Entry) -> dict[str, int | None]:
-    """Return the amounts that an entry takes, by unit; None if not known."""
     resources, case = entry.record.resources, entry.calculation
     return {
         unit_words(case, "registers"): resources.n_regs,
@@ -370,7 +367,6 @@ def _step(first: Entry, other: Entry) -> str:
 
 
 def _few_programs(first: Entry, other: Entry) -> str:
-    """Say that occupancy limits neither launch, if neither fills the GPU."""
     before, after = first.record.plan, other.record.plan
     if before is None or after is None:
         return ""

@@ -10,7 +10,7 @@ from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.asked import ask
 from occupancy_lab.explaining.case import Alternative, Alternatives
 from occupancy_lab.explaining.commands import explain_command, tune_command
-from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, best_of, predicted_us
+from occupancy_lab.explaining.neighbours import WIDEST_ACCESS, predicted_us
 from occupancy_lab.explaining.tried import (
     change_if,
     in_one_sentence,
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.asked import Asked
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.record import Record
     from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, Problem
@@ -90,12 +89,12 @@ def wanted_besides(case: Case) -> dict[Any, Asked]:
         names.append((case.by_rows, _single(case)))
     names += [(one.kernel, one.config) for one in _ranking(case)[:1]]
     wanted: dict[Any, Asked] = {
-        (name, config): ask(NamedKernel(name, load_kernel(name)), case.problem, config, gpu)
+        (name, config): ask(NamedKernel(name, load_kernel(name)), case.record.problem, config, gpu)
         for name, config in names
     }
     if (padded := _padded(case)) is not None:
         named = NamedKernel(case.kernel_name, case.kernel)
-        wanted[PADDED] = ask(named, padded, case.config, gpu)
+        wanted[PADDED] = ask(named, padded, case.record.config, gpu)
     return wanted
 
 
@@ -106,15 +105,16 @@ def _is_compared(case: Case) -> bool:
 
 
 def _ranking(case: Case) -> Sequence[RecordedLaunch]:
-    """Return the launches recorded for the matrix of *case*, the fastest first."""
     from occupancy_lab.sweeping.recorded import recorded_ranking
 
-    return recorded_ranking(case.record.gpu.key, case.problem, case.alike) if case.alike else ()
+    return (
+        recorded_ranking(case.record.gpu.key, case.record.problem, case.alike) if case.alike else ()
+    )
 
 
 def _padded(case: Case) -> Problem | None:
     """Return the matrix with enough columns added for wider loads; None if padding cannot help."""
-    problem, load_bytes = case.problem, case.record.resources.load_bytes
+    problem, load_bytes = case.record.problem, case.record.resources.load_bytes
     cols = -(-problem.cols // ALIGNMENT) * ALIGNMENT
     few = problem.cols < cols <= problem.cols * MOST_PADDING
     narrow = load_bytes is not None and load_bytes < WIDEST_ACCESS
@@ -146,7 +146,9 @@ def _fastest(case: Case, fastest: RecordedLaunch, now: Record | None) -> Alterna
 
     kernel, config, us = fastest.kernel, fastest.config, fastest.measurement.us or 0.0
     if now is not None:
-        same = recorded_measurement(now.gpu.key, kernel, case.problem, config, now.num_programs)
+        same = recorded_measurement(
+            now.gpu.key, kernel, case.record.problem, config, now.num_programs
+        )
         if same is not None and same.us == us:
             predicted = None if now.prediction is None else now.prediction.us
             return Alternative(kernel, config, predicted, us)
@@ -160,12 +162,12 @@ def _tuned(case: Case) -> int:
     kernels = [NamedKernel(case.kernel_name, case.kernel)]
     if case.alike:
         kernels = [NamedKernel(name, load_kernel(name)) for name in case.alike]
-    tasks = grid_tasks(kernels, case.problem, case.record.gpu)
+    tasks = grid_tasks(kernels, case.record.problem, case.record.gpu)
     return sum(task.why_not() is None for task in tasks)
 
 
 def _single(case: Case) -> Config:
-    return dataclasses.replace(case.config, num_stages=1)
+    return dataclasses.replace(case.record.config, num_stages=1)
 
 
 def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
@@ -173,19 +175,14 @@ def launch_instead(case: Case) -> tuple[Alternative, Change] | None:
     fastest = case.alternatives.fastest
     if fastest is None:
         return None
-    found = _change(case, fastest)
+    found = _change(case, fastest.us, fastest.recorded_us)
     return None if found is None or not found.is_faster else (fastest, found)
 
 
-def _change(case: Case, other: Alternative) -> Change | None:
-    """Compare with *other*, by recorded times if both were recorded and else by predicted ones."""
-    if case.recorded.us is not None:
-        return Change(other.recorded_us, case.recorded.us, "recorded")
-    return _predicted_change(case, other.us)
-
-
-def _predicted_change(case: Case, us: float | None) -> Change | None:
-    """Compare with a launch predicted to take *us*; None if either has no predicted time."""
+def _change(case: Case, us: float | None, recorded_us: float | None = None) -> Change | None:
+    """Compare with a launch predicted to take *us*, or by recorded times if both were recorded."""
+    if case.recorded.us is not None and recorded_us is not None:
+        return Change(recorded_us, case.recorded.us, "recorded")
     own = case.record.prediction
     if own is None or us is None:
         return None
@@ -209,9 +206,10 @@ def by_recorded(case: Case) -> str:
         return _launch_other(case, *instead)
     if fastest is None:
         return ""
-    known = is_recorded_best(case) or _change(case, fastest) is None
-    better = advice(case) or _best(case)
-    return _keep_launch(case, fastest) if known or not better else ""
+    found = _change(case, fastest.us, fastest.recorded_us)
+    if found is not None and not is_recorded_best(case) and (advice(case) or case.best):
+        return ""
+    return _keep_launch(case, fastest, found)
 
 
 def is_recorded_best(case: Case) -> bool:
@@ -221,12 +219,7 @@ def is_recorded_best(case: Case) -> bool:
     return launch_instead(case) is None and not advice(case)
 
 
-def _best(case: Case) -> Neighbour | None:
-    return best_of(case.record, case.neighbours)
-
-
-def _keep_launch(case: Case, fastest: Alternative) -> str:
-    found = _change(case, fastest)
+def _keep_launch(case: Case, fastest: Alternative, found: Change | None) -> str:
     launches = f"{case.alternatives.recorded} launches recorded for this matrix"
     if found is not None and found.basis == "recorded":
         return f"Launch it as it is: none of {launches} was noticeably faster."
@@ -251,7 +244,7 @@ def _launch_other(case: Case, best: Alternative, found: Change) -> str:
 
 def _launch_words(case: Case, one: Alternative) -> str:
     kernel, config = one.kernel, one.config
-    if config.block_size != case.config.block_size:
+    if config.block_size != case.record.config.block_size:
         kernel = f"{kernel}, BLOCK_SIZE {config.block_size}"
     programs = "" if one.num_programs is None else f", {one.num_programs} programs"
     return f"{kernel}, num_warps {config.num_warps}, num_stages {config.num_stages}{programs}"
@@ -265,7 +258,7 @@ def _wider_loads(case: Case) -> Iterator[Advice]:
     padded = case.padded
     if padded is None:
         return
-    found = _predicted_change(case, predicted_us(padded))
+    found = _change(case, predicted_us(padded))
     more = (padded.resources.local_bytes or 0) > (case.record.resources.local_bytes or 0)
     if found is None or not found.is_faster or more:
         return
@@ -306,15 +299,12 @@ def _if_aligned(record: Record, other: Record, found: Change) -> Iterator[Advice
 
 
 def _row_kernel(case: Case) -> Iterator[Advice]:
-    """Suggest one program per row with the same num_warps as *case*."""
     rows = case.by_rows
     if rows is None:
         return
-    own, recorded, longer = case.recorded.us, case.recorded.row_programs, None
-    if own is not None and recorded is not None and recorded.us is not None:
-        longer = Change(recorded.us, own, "recorded")
-    elif case.row_kernel is not None:
-        longer = _predicted_change(case, predicted_us(case.row_kernel))
+    recorded, found = case.recorded.row_programs, case.row_kernel
+    us = None if found is None else predicted_us(found)
+    longer = _change(case, us, None if recorded is None else recorded.us)
     if longer is None or not longer.is_faster:
         return
     yield Advice(
@@ -352,14 +342,13 @@ def first_advice(case: Case) -> Iterator[str]:
 def _tune_hint(case: Case) -> str:
     """Name the `tune` command if no neighbour of a matrix's launch is faster; else ""."""
     tuned = case.alternatives.tuned
-    if tuned < 2 or _best(case) is not None or not in_one_sentence(case):  # noqa: PLR2004 - several
+    if tuned < 2 or case.best is not None or not in_one_sentence(case):  # noqa: PLR2004 - several
         return ""
     return f"{tune_command(case)} ranks all {tuned}."
 
 
 def _command_of_best(case: Case) -> str:
-    """Return the command that explains the fastest neighbour of a matrix's launch, or ""."""
-    best = _best(case)
+    best = case.best
     if best is None or best.record is None or best.record.matrix is None:
         return ""
     made = best.record.matrix
@@ -436,8 +425,8 @@ def best_action(case: Case) -> Action | None:
     if own is None or not sentence:
         return None
     found: list[tuple[Record, str, str, Mapping[str, Any]]] = []
-    best = _best(case)
-    if best is not None and best.record is not None and best.record.prediction is not None:
+    best = case.best
+    if best is not None and best.record is not None and best.prediction is not None:
         found.append((best.record, change_if(best, case.record), sentence, best.changes))
     if (wider := case.padded) is not None and wider.prediction is not None:
         found += [(wider, one.words, one.sentence, {}) for one in advice(case) if one.words]

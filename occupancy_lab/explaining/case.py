@@ -6,6 +6,7 @@ import dataclasses
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.explaining.neighbours import best_of
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.record import matrix_of
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
-    from occupancy_lab.values import Config, LaunchPlan, Measurement, Problem
+    from occupancy_lab.values import Config, LaunchPlan, Measurement
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +130,9 @@ class Case:
         return self.matrix.kernel
 
     @property
-    def problem(self) -> Problem:
-        """The shape and dtype of the matrix."""
-        return self.matrix.problem
-
-    @property
-    def config(self) -> Config:
-        """The block size, warps and stages of the launch."""
-        return self.matrix.config
+    def best(self) -> Neighbour | None:
+        """The neighbour that is noticeably faster, as `best_of` chooses it; None if none is."""
+        return best_of(self.record, self.neighbours)
 
     @property
     def alike(self) -> tuple[str, ...]:
@@ -178,12 +174,12 @@ class Case:
     @property
     def architecture(self) -> Architecture:
         """The limits of the GPU."""
-        return self.gpu.architecture
+        return self.record.gpu.architecture
 
     @property
     def title(self) -> str:
         """The name of the GPU for the reader."""
-        return self.gpu.title
+        return self.record.title
 
     @property
     def threads(self) -> int:
@@ -212,7 +208,7 @@ def _recorded(case: Case) -> Recorded:
     )
 
     record = case.record
-    name, config, problem, plan = case.kernel.name, case.config, case.problem, case.plan
+    name, config, problem, plan = case.kernel.name, record.config, record.problem, case.plan
     key = record.gpu.key
 
     def find(kernel: str, config: Config, programs: int | None) -> Measurement | None:

@@ -15,9 +15,7 @@ from occupancy_lab.explaining.grids import GRID
 from occupancy_lab.explaining.neighbours import (
     MOST_ELEMENTS,
     Neighbour,
-    best_of,
     blocks_of,
-    predicted_us,
     setting_of,
 )
 from occupancy_lab.inputs import DEFAULT_ROWS, option_name
@@ -40,7 +38,7 @@ LEAST_OF_DOT = 16
 
 
 def _command(command: str, case: Case, **options: object) -> str:
-    problem = case.problem
+    problem = case.record.problem
     options = {
         "cols": options.pop("cols", problem.cols),
         "rows": None if problem.rows == DEFAULT_ROWS else problem.rows,
@@ -61,9 +59,11 @@ def explain_command(case: Case, *, kernel: str | None = None, **changes: int) ->
     """Return the explain command of *case* with another *kernel*, cols or knobs of the launch."""
     name = kernel or case.kernel_name
     found = case.kernel if name == case.kernel_name else load_kernel(str(name))
-    problem = dataclasses.replace(case.problem, cols=changes.pop("cols", case.problem.cols))
+    problem = dataclasses.replace(
+        case.record.problem, cols=changes.pop("cols", case.record.problem.cols)
+    )
     usual = dataclasses.asdict(found.default_config(problem, case.architecture.max_shared))
-    knobs = dataclasses.asdict(dataclasses.replace(case.config, **changes))
+    knobs = dataclasses.asdict(dataclasses.replace(case.record.config, **changes))
     return _command(
         "explain",
         case,
@@ -112,7 +112,7 @@ def further_away(case: Case) -> Iterator[str]:
 
 def _grid_follows(case: Case, name: str) -> bool:
     """Tell whether the grid of a program's launch changes with the block *name* by itself."""
-    best = best_of(case.record, case.neighbours)
+    best = case.best
     changed = (one for one in case.neighbours if name in one.changes and GRID not in one.changes)
     return (best is None or GRID not in best.changes) and any(
         one.record is not None and one.record.launch.grid != case.record.launch.grid
@@ -122,7 +122,7 @@ def _grid_follows(case: Case, name: str) -> bool:
 
 def _from_best(case: Case) -> Case:
     """Return the case of the best neighbour of *case*, or *case* itself if none is faster."""
-    record, best = case.record, best_of(case.record, case.neighbours)
+    record, best = case.record, case.best
     if record.prediction is None or best is None or best.record is None:
         return case
 
@@ -199,7 +199,6 @@ def tune_blocks(case: Case, typed: Mapping[str, Any], several: str, grid: str) -
 
 
 def _texts(given: Any) -> list[str]:
-    """Return the value of an option as the texts that a command line would pass."""
     if isinstance(given, Mapping):
         return [f"{name}={value}" for name, value in given.items()]
     if given is None:
@@ -242,7 +241,6 @@ def _seen(case: Case, name: str) -> list[tuple[int, tuple[int, ...]]]:
 
 
 def _changing(case: Case, name: str) -> list[int]:
-    """Return the dimensions of the grid that change with the block *name* among neighbours."""
     own = case.record.launch.grid or ()
     runs = [grid for block, grid in _seen(case, name) if block != case.record.arguments[name]]
     return [place for place, size in enumerate(own) if any(grid[place] != size for grid in runs)]
@@ -301,6 +299,6 @@ def _is_faster_halved(case: Case, name: str) -> bool:
     for one in case.neighbours:
         others = {key: value for key, value in one.changes.items() if key not in {name, GRID}}
         if one.record is not None and name in one.changes and others.keys() <= {*NAMES}:
-            us.setdefault(repr(others), {})[one.changes[name]] = predicted_us(one.record)
+            us.setdefault(repr(others), {})[one.changes[name]] = one.us
     both = (times for times in us.values() if half in times and double in times)
     return any(times[half] < times[double] for times in both)

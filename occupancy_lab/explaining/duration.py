@@ -179,7 +179,6 @@ def _not_counted(record: Record) -> str:
 
 
 def _trips_words(counts: Counts) -> str:
-    """Return the `--assume` that gives the trips of the loops that run any number of times."""
     lines = sorted({place.line for place, allowed in counts.steered if allowed.high is None})
     if not lines:
         return ""
@@ -374,7 +373,6 @@ def rows_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str
 
 
 def _recorded_change(case: Case, field: str) -> float | None:
-    """Return how much longer another launch took than this one; None unless both were recorded."""
     own, other = case.recorded.us, getattr(case.recorded, field)
     if own is None or other is None or other.us is None:
         return None

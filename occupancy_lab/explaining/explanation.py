@@ -14,7 +14,6 @@ from occupancy_lab.compiled_records import compile_record, compile_runs, with_co
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.advice import PADDED, wanted_besides, what_to_try, with_alternatives
 from occupancy_lab.explaining.case import Case, with_recorded
-from occupancy_lab.explaining.compiled import what_fits, what_was_compiled
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.facts import setting_words
 from occupancy_lab.explaining.grids import (
@@ -26,12 +25,11 @@ from occupancy_lab.explaining.grids import (
     same_work,
     split_changes,
 )
-from occupancy_lab.explaining.launch import the_launch, the_memory
+from occupancy_lab.explaining.launch import the_launch, the_memory, what_fits, what_was_compiled
 from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step, the_tutorial
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
     aligned,
-    best_of,
     block_changes,
     changed,
     changes,
@@ -205,7 +203,7 @@ class Explanation(Answer):
         return [
             {"gpu": case.record.gpu.key, "is_best": one is best, **one.to_dict()}
             for case in self.cases or self.chosen
-            for best in [best_of(case.record, case.neighbours)]
+            for best in [case.best]
             for one in case.neighbours
         ]
 
@@ -320,7 +318,6 @@ def _with_further_changes(
     cases: Sequence[Case],
     compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
 ) -> Sequence[Case]:
-    """Return *cases* with pairs of changes, and with changes that go on in the best direction."""
     for proposed in (pairs, *[onward] * MOST_FURTHER):
         further = [
             (place, change, other)
@@ -344,7 +341,6 @@ def _with_further_changes(
 
 
 def _with_comparisons(case: Case, tried: Sequence[Tried]) -> Case:
-    """Return *case* with its neighbours and alternatives, as far as they were *tried*."""
     record = case.record
     neighbours = [
         Neighbour.of(record, change, run) for kind, change, run in tried if kind is changes
@@ -372,7 +368,6 @@ def _with_comparisons(case: Case, tried: Sequence[Tried]) -> Case:
 
 
 def _is_split(record: Record, other: Record) -> bool:
-    """Tell whether another split of a sum does the same work with another number of programs."""
     return record.num_programs != other.num_programs and same_work(record, other)
 
 

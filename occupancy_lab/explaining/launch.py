@@ -1,11 +1,14 @@
-"""The launch of a matrix: num_programs, rounds, the tail, each program's rows, and the traffic."""
+"""A matrix's own sections of the full page: what fits, what was compiled, launch and memory."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from occupancy_lab.arguments import ALIGNMENT
 from occupancy_lab.explaining.facts import resident_words
-from occupancy_lab.kernel import load_kernel
+from occupancy_lab.explaining.neighbours import WIDEST_ACCESS
+from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.text.document import Document, Section, Table, side_by_side
 from occupancy_lab.text.words import byte_words, count, known, microseconds, said_of_each
 from occupancy_lab.values import Problem, Traffic
@@ -23,6 +26,204 @@ SHOWN_ELEMENTS = 64
 """The largest launch over blocks that is shown program by program, in elements."""
 ONE_ROW = Problem(1, 1000)
 """A matrix with which a count of elements shows what is per element (MN) and per row (M)."""
+
+
+def masked_lanes(case: Case) -> int:
+    """Return how many lanes of the last block (or of each row's block) hold no element."""
+    length = case.record.problem.cols
+    if case.kernel.grid is Grid.BLOCKS:
+        length *= case.record.problem.rows
+    return -length % case.record.config.block_size
+
+
+def elements_per_thread(case: Case) -> float | None:
+    """Return the elements of a block per thread; below 1, some threads only duplicate others.
+
+    None if the kernel gives BLOCK_SIZE a meaning of its own.
+    """
+    if case.kernel.configs is not None:
+        return None
+    return case.record.config.block_size / case.threads
+
+
+def _block_sentences(case: Case) -> Iterator[str]:
+    problem, block_size = case.record.problem, case.record.config.block_size
+    masked = masked_lanes(case)
+    if case.kernel.grid is Grid.BLOCKS:
+        total = problem.rows * problem.cols
+        yield (
+            f"A program takes BLOCK_SIZE {block_size} of the {total} elements; the mask keeps the"
+            f" {masked} spare lanes of the last program from accessing memory."
+        )
+        return
+    if case.kernel.configs is not None:
+        yield f"The kernel chooses its blocks itself: BLOCK_SIZE {block_size} here."
+        return
+    spare = "every lane holds an element."
+    if masked:
+        spare = (
+            f"{masked} of the {block_size} lanes are masked: they move no memory, but they take"
+            " registers and instructions like the others."
+        )
+    passes = case.kernel.passes
+    if passes is not None and passes(problem, case.record.config) > 1:
+        yield f"A program goes over its row in blocks of {block_size}; in the last {spare}"
+        return
+    yield (
+        f"A program holds a whole row, and `tl.arange` takes a power of two: {block_size} for"
+        f" {count(problem.cols, 'column')}; {spare}"
+    )
+
+
+def _load_sentences(case: Case) -> Iterator[str]:
+    problem, resources = case.record.problem, case.record.resources
+    if resources.load_bytes is None:
+        return
+    if resources.load_bytes >= WIDEST_ACCESS:
+        yield f"Loads are {resources.load_bytes} bytes per thread, the widest there are."
+        return
+    kernel = case.kernel
+    if kernel.rows_alike:
+        return
+    if problem.cols % ALIGNMENT and kernel.grid is not Grid.BLOCKS:
+        padded = -(-problem.cols // ALIGNMENT) * ALIGNMENT
+        row_bytes = problem.cols * problem.item_bytes
+        start = "which would do, but Triton checks columns, not bytes."
+        if past := row_bytes % WIDEST_ACCESS:
+            start = f"so row 1 starts {past} bytes past a {WIDEST_ACCESS}-byte boundary."
+        yield (
+            f"{problem.cols} columns forbid {WIDEST_ACCESS}-byte loads: a row is {row_bytes} bytes,"
+            f" {start}"
+            f" Triton checks whether {problem.cols} is a multiple of {ALIGNMENT}, and it is not."
+            f" Each load moves {resources.load_bytes} bytes; {padded} columns would allow wider"
+            " loads."
+        )
+        return
+    elements = elements_per_thread(case)
+    if elements is None:
+        return
+    if elements < 1:
+        yield (
+            f"Only {case.record.config.block_size} of the {case.threads} threads hold an element of"
+            " their own; the others duplicate these."
+        )
+    elif elements * problem.item_bytes < WIDEST_ACCESS:
+        yield (
+            f"A thread holds {elements:g} elements of {problem.item_bytes} bytes, too few for a"
+            f" {WIDEST_ACCESS}-byte load; its loads are {resources.load_bytes} bytes."
+        )
+
+
+def what_fits(cases: Sequence[Case]) -> Section:
+    """Explain the block, its mask, the elements per thread and the width of the loads."""
+
+    def masked(case: Case) -> str:
+        lanes, block_size = masked_lanes(case), case.record.config.block_size
+        own_blocks = case.kernel.configs is not None
+        return "not known" if own_blocks else f"{lanes} of {block_size} ({lanes / block_size:.1%})"
+
+    def elements(case: Case) -> str:
+        number = elements_per_thread(case)
+        return known(number if number is None else f"{number:g}")
+
+    facts = (
+        ("masked lanes", masked),
+        ("threads per program", threads_words),
+        ("elements per thread", elements),
+    )
+    sentences = (*said_of_each(cases, _block_sentences), *said_of_each(cases, _load_sentences))
+    return Section("What fits", (side_by_side(cases, facts),), sentences)
+
+
+def threads_words(case: Case) -> str:
+    """Return the threads per program: "8 warps x 32 = 256"."""
+    architecture = case.architecture
+    warps = count(case.record.num_warps, architecture.warp_word)
+    return f"{warps} x {architecture.warp_size} = {case.threads}"
+
+
+def stage_sentences(case: Case) -> Iterator[str]:
+    """Say what num_stages costs in registers and shared memory, compared with num_stages 1."""
+    if case.single_stage is None:
+        return
+    single, resources = case.single_stage.resources, case.record.resources
+    stages = case.record.num_stages
+    registers, shared = f"{case.architecture.register_word}s", case.architecture.shared_word
+    over_rows, word = case.plan.is_persistent, case.piece
+    counted = resources.instructions is not None
+    looped = resources.loop_instructions is not None if counted else over_rows
+    if not looped and not resources.pipeline_shared:
+        if stages > 1:
+            yield f"num_stages {stages} has no effect: the kernel has no loop to pipeline."
+        return
+    if stages == 1:
+        what = f"no {word}" if over_rows else "nothing"
+        yield f"num_stages 1 does not prefetch: {what} is loaded before it is needed."
+        return
+    ahead = count(stages - 1, word if over_rows else "stage")
+    if resources.pipeline_shared:
+        buffer = resources.pipeline_shared // (stages - 1)
+        yield (
+            f"num_stages {stages} keeps {ahead} in flight in {shared}, {buffer} B each:"
+            f" {resources.shared} B against {single.shared} B with num_stages 1, with"
+            f" {resources.n_regs} {registers} against {single.n_regs}."
+        )
+    elif resources.n_regs != single.n_regs:
+        yield (
+            f"num_stages {stages} keeps {ahead} in flight in {registers}: {resources.n_regs}"
+            f" against {single.n_regs} with num_stages 1; {shared} stays at {resources.shared} B."
+        )
+    else:
+        yield (
+            f"num_stages {stages} costs nothing here: with num_stages 1 the kernel takes the same"
+            f" {single.n_regs} {registers} and {single.shared} B of {shared}."
+        )
+
+
+def _spill_sentences(case: Case) -> Iterator[str]:
+    resources = case.record.resources
+    if resources.local_bytes:
+        vgprs = resources.vgpr_spills
+        spilled = "" if vgprs is None else f", {vgprs} VGPRs spilled"
+        yield (
+            f"Each thread also uses {resources.local_bytes} B of local memory"
+            f" (n_spills {resources.n_spills}{spilled}), which causes memory traffic that occupancy"
+            " does not show."
+        )
+    if resources.sgpr_spills:
+        yield f"{resources.sgpr_spills} SGPRs are spilled to VGPR lanes; that moves no memory."
+
+
+def register_sentences(case: Case) -> Iterator[str]:
+    """Say where a launch takes more registers than maxnreg asked for, or than its kernel uses."""
+    cap, taken = case.record.options.get("maxnreg"), case.record.resources.n_regs
+    if type(cap) is int and taken > cap:
+        word = f"{case.architecture.register_word}s"
+        yield f"maxnreg {cap} was not reached: the kernel still takes {taken} {word} per thread."
+    padded = case.calculation.padded_vgprs
+    if padded is not None:
+        yield (
+            f"The kernel descriptor asks for {padded} VGPRs, more than the {taken} in use:"
+            " waves_per_eu pads the allocation."
+        )
+
+
+def what_was_compiled(cases: Sequence[Case]) -> Section:
+    """Explain what the stages of the compiled kernel cost, and what it spills."""
+    words = " or ".join(dict.fromkeys(f"{case.piece}s" for case in cases))
+
+    def shared(case: Case, *, scratch: bool) -> str:
+        resources, pipeline = case.record.resources, case.record.resources.pipeline_shared
+        if pipeline is None:
+            return "not known"
+        return f"{resources.shared - pipeline if scratch else pipeline} B"
+
+    facts = (
+        (f"shared memory for {words} in flight", partial(shared, scratch=False)),
+        ("shared memory for the reduction", partial(shared, scratch=True)),
+    )
+    sentences = (*said_of_each(cases, stage_sentences), *said_of_each(cases, _spill_sentences))
+    return Section("What was compiled", (side_by_side(cases, facts),), sentences)
 
 
 def _tail(case: Case) -> str:
@@ -110,7 +311,7 @@ def _tail_sentence(case: Case) -> Iterator[str]:
 
 
 def _program_tables(case: Case) -> tuple[Table, ...]:
-    problem, block_size = case.problem, case.config.block_size
+    problem, block_size = case.record.problem, case.record.config.block_size
     elements = problem.rows * problem.cols
     program_table = case.kernel.program_table
     if program_table is None or elements > SHOWN_ELEMENTS or block_size > SHOWN_ELEMENTS:
@@ -147,7 +348,7 @@ def _baseline(case: Case) -> tuple[Kernel, Traffic] | None:
     if name is None:
         return None
     kernel = load_kernel(name)
-    moved = kernel.traffic(case.problem)
+    moved = kernel.traffic(case.record.problem)
     return None if moved is None else (kernel, moved)
 
 
@@ -167,7 +368,7 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
     if baseline is None or own is None:
         return
     kernel, moved = baseline
-    passes = len(kernel.steps(case.problem))
+    passes = len(kernel.steps(case.record.problem))
     reads, writes = _polynomials(kernel)
     ratio = moved.total_bytes / own.total_bytes
     yield (
@@ -178,7 +379,6 @@ def _traffic_sentences(case: Case) -> Iterator[str]:
 
 
 def _polynomials(kernel: Kernel) -> tuple[str, str]:
-    """Return the elements that a kernel reads and writes, each as "5MN + 2M"."""
     steps = kernel.steps(ONE_ROW)
     reads, writes = sum(step.reads for step in steps), sum(step.writes for step in steps)
     return _polynomial(reads), _polynomial(writes)
@@ -235,7 +435,7 @@ def _floor_table(cases: Sequence[Case], moved: Traffic) -> Table:
             known(floor and f"{floor:.2f} us"),
         )
 
-    rows = tuple(row(case.gpu) for case in cases)
+    rows = tuple(row(case.record.gpu) for case in cases)
     return Table(("", "peak bandwidth", "L2", "floor time"), rows)
 
 

@@ -323,7 +323,6 @@ def calculate_occupancy(
 
 
 def _option_sentences(calculation: Calculation) -> Iterator[str]:
-    """Name the option that asks the compiler for the amount at which one more program fits."""
     for step in calculation.next_steps:
         if step.option is not None and step.resource in calculation.occupancy.limiters:
             yield (
@@ -334,7 +333,6 @@ def _option_sentences(calculation: Calculation) -> Iterator[str]:
 
 
 def _cluster_sentences(calculation: Calculation) -> Iterator[str]:
-    """Say how many whole clusters the GPU holds, and with which num_ctas more CTAs run at once."""
     found = calculation.clusters
     if found is None:
         return

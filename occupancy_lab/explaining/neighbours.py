@@ -7,6 +7,7 @@ import itertools
 import math
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
@@ -30,6 +31,7 @@ from occupancy_lab.text.words import listed
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.prediction import Prediction
     from occupancy_lab.record import Failed
 
 WIDEST_ACCESS = 16
@@ -61,6 +63,21 @@ class Neighbour:
     why_failed: str = ""
 
     @property
+    def prediction(self) -> Prediction | None:
+        """The predicted time; None if there is none."""
+        return None if self.record is None else self.record.prediction
+
+    @property
+    def us(self) -> float:
+        """The predicted time, us; infinity if there is none."""
+        return math.inf if self.record is None else predicted_us(self.record)
+
+    @property
+    def local_bytes(self) -> int:
+        """The local memory of a thread; 0 if it is not known."""
+        return 0 if self.record is None else self.record.resources.local_bytes or 0
+
+    @property
     def words(self) -> str:
         """The changes in words: "num_warps 4"."""
         return listed([_setting_words(name, value) for name, value in self.changes.items()])
@@ -79,7 +96,7 @@ class Neighbour:
         record = self.record
         return {
             "changes": dict(self.changes),
-            **time_columns(None if record is None else record.prediction),
+            **time_columns(self.prediction),
             "n_regs": None if record is None else record.resources.n_regs,
             "local_bytes": None if record is None else record.resources.local_bytes,
             "reason": self.reason or self.why_failed or None,
@@ -156,21 +173,23 @@ def best_of(record: Record, neighbours: Sequence[Neighbour]) -> Neighbour | None
     because predictions are worst for launches that spill. If the launch has no predicted time, it
     is the neighbour with the highest `rank` if that is above the launch's.
     """
-    ranked = [(one.record, one) for one in neighbours if one.record is not None]
     own = record.prediction
-    if own is not None:
-        spills = record.resources.local_bytes or 0
-        faster = [
-            (predicted_us(found), one)
-            for found, one in ranked
-            if (found.resources.local_bytes or 0) <= spills
-            and predicted_us(found) / own.us - 1 <= -own.noticeable
+    if own is None:
+        better = [
+            (rank(one.record), one)
+            for one in neighbours
+            if one.record is not None and rank(one.record) > rank(record)
         ]
-        least = min((us for us, _ in faster), default=0.0)
-        alike = [one for us, one in faster if us <= least * ALIKE]
-        return min(alike, key=partial(_size_of_change, record), default=None)
-    better = [pair for pair in ranked if rank(pair[0]) > rank(record)]
-    return max(better, key=lambda pair: rank(pair[0]))[1] if better else None
+        return max(better, key=itemgetter(0), default=(None, None))[1]
+    spills = record.resources.local_bytes or 0
+    faster = [
+        one
+        for one in neighbours
+        if one.local_bytes <= spills and one.us / own.us - 1 <= -own.noticeable
+    ]
+    least = min((one.us for one in faster), default=0.0)
+    alike = [one for one in faster if one.us <= least * ALIKE]
+    return min(alike, key=partial(_size_of_change, record), default=None)
 
 
 def _size_of_change(record: Record, one: Neighbour) -> tuple[int, float]:
@@ -198,7 +217,7 @@ def fastest_grids(neighbours: Sequence[Neighbour]) -> Iterator[Neighbour]:
             for one, record in group
             if not any(has_idle_programs(record, other) for _, other in group)
         ]
-        yield min(busy, key=lambda pair: predicted_us(pair[1]))[0]
+        yield min((one for one, _ in busy), key=lambda one: one.us)
 
 
 def rank(record: Record) -> tuple[int, float]:
@@ -340,11 +359,7 @@ def pairs(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str,
     if own is None:
         return
     most = own.us * (1 + own.noticeable)
-    fine = [
-        one.changes
-        for one in neighbours
-        if one.record is not None and not one.reason and predicted_us(one.record) < most
-    ]
+    fine = [one.changes for one in neighbours if not one.reason and one.us < most]
     warps, stages = (
         [one for one in fine if one.keys() == {name}] for name in ("num_warps", "num_stages")
     )
@@ -358,7 +373,7 @@ def onward(record: Record, neighbours: Sequence[Neighbour]) -> Iterator[dict[str
     halved or doubled. There are none if no neighbour is noticeably faster.
     """
     best = best_of(record, neighbours)
-    if best is None or best.record is None or best.record.prediction is None:
+    if best is None or best.record is None or best.prediction is None:
         return
     there = [one.changes for one in neighbours]
     sized = {*record.tiles, *splits_of(record)}  # these determine the grid
@@ -385,7 +400,6 @@ def _without_grid(changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
-    """Tell whether *value* changes a setting further in the direction of *best*'s change."""
     if name not in best.changes:
         return name == "num_warps"
     before, now = setting_of(record, name), best.changes[name]

@@ -226,7 +226,6 @@ def _occupancy_cells(line: ScriptLine) -> tuple[str, ...]:
 
 
 def _configurations(lines: Sequence[ScriptLine]) -> str:
-    """Say which of a line's configurations its row shows on each GPU; "" if it has only one."""
     words = {}
     for line in lines:
         if isinstance(line.run, Explanation) and len(line.run.runs) > 1:

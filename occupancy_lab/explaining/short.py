@@ -7,9 +7,9 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.advice import first_advice, what_finds_it, what_to_try
-from occupancy_lab.explaining.compiled import register_sentences
 from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
+from occupancy_lab.explaining.launch import register_sentences
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, program_more
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences

@@ -73,7 +73,6 @@ class Text:
 
 
 def _in_file(file: Path, name: str, number: int) -> Text | None:
-    """Return the source of the function *name* that has line *number* of *file*."""
     try:
         text = read_bytes(file).decode()
         tree = ast.parse(text)
@@ -245,7 +244,6 @@ def _costly_listing(costly: Sequence[Line], text: Text | None, group: Sequence[R
 
 
 def _source_listing(lines: Sequence[Line], costly: Sequence[Line], text: Text) -> Listing:
-    """Return the source, with each line's rank by cost, number, and what it does."""
     known = {one.number: one for one in lines}
     marks = {one.number: f"#{place}" for place, one in enumerate(costly, start=1)}
     rows = [
@@ -446,7 +444,6 @@ def by_line(
 
 
 def _line(place: Place) -> tuple[str, int]:
-    """Return the file and line of the kernel itself that executes *place*."""
     return place.outermost.file, place.outermost.line
 
 

@@ -13,7 +13,6 @@ from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import GRID, added_tensors, grown_tensors, splits_of
 from occupancy_lab.explaining.neighbours import (
     FIXED,
-    best_of,
     blocks_of,
     predicted_us,
     rank,
@@ -61,17 +60,11 @@ def worth_showing(case: Case) -> list[Neighbour]:
     compiled = [one for one in case.neighbours if one.status != Status.COMPILE_FAILED]
     if own is None:
         return compiled
-    most, best = own.us * (1 - own.noticeable), best_of(case.record, case.neighbours)
+    most, best = own.us * (1 - own.noticeable), case.best
     return [
         one
         for one in compiled
-        if one is best
-        or (
-            not _is_pair(one)
-            and (
-                one.changes.keys() <= {*NAMES} or (one.record and predicted_us(one.record) <= most)
-            )
-        )
+        if one is best or (not _is_pair(one) and (one.changes.keys() <= {*NAMES} or one.us <= most))
     ]
 
 
@@ -81,15 +74,11 @@ def in_one_sentence(case: Case) -> str:
     What starting the programs takes comes first where it bounds the launch and the fastest
     neighbour has as many programs.
     """
-    own, best = case.record.prediction, best_of(case.record, case.neighbours)
+    own, best = case.record.prediction, case.best
     if own is None or not case.neighbours:
         return ""
-    if best is None or best.record is None or best.record.prediction is None:
-        some = [
-            one
-            for one in case.neighbours
-            if one.record is not None and one.record.prediction is not None and not one.reason
-        ]
+    if best is None or best.prediction is None:
+        some = [one for one in case.neighbours if one.prediction is not None and not one.reason]
         if not some:
             return ""
         if slow := _many_programs(case.record):
@@ -101,7 +90,7 @@ def in_one_sentence(case: Case) -> str:
             f"{none} predicted to be faster than {microseconds(own.us)} by {own.noticeable:.0%} or"
             f" more{_but_spills(case)}."
         )
-    found = best.record.prediction
+    found = best.prediction
     times = f"{prediction_words(found.as_chosen)} predicted instead of {microseconds(own.us)}"
     why = f"{_few_programs(case.record, best)}{why_faster(own, found)}"
     many = _many_programs(case.record) if _starts_as_many(case.record, best) else ""
@@ -109,7 +98,6 @@ def in_one_sentence(case: Case) -> str:
 
 
 def _starts_as_many(record: Record, best: Neighbour) -> bool:
-    """Tell whether *best* starts no fewer programs than *record*."""
     programs = None if best.record is None else best.record.num_programs
     return (programs or 0) >= (record.num_programs or 0)
 
@@ -133,7 +121,6 @@ def change_if(best: Neighbour, record: Record) -> str:
 
 
 def _few_programs(record: Record, best: Neighbour) -> str:
-    """Say how much of the GPU the programs fill, if *best* has a larger grid; else ""."""
     plan, more = record.plan, None if best.record is None else best.record.num_programs
     if plan is None or plan.waves is None or plan.waves >= 1:
         return ""
@@ -187,12 +174,12 @@ def _time_of(words: str, case: Case) -> str:
         return "-"
     if one.record is None:
         return one.status
-    if one.record.prediction is None:
+    if one.prediction is None:
         return "not known"
-    longer = predicted_us(one.record) / predicted_us(case.record) - 1
+    longer = one.us / predicted_us(case.record) - 1
     spills, before = one.record.resources.local_bytes, case.record.resources.local_bytes
     local = f", {spills} B in local memory" if spills != before else ""
-    return f"{microseconds(predicted_us(one.record))} ({change(longer)}){local}"
+    return f"{microseconds(one.us)} ({change(longer)}){local}"
 
 
 def _numbers_table(case: Case, *, title: bool) -> Table:
@@ -216,9 +203,8 @@ def of_neighbours(case: Case) -> Iterator[str]:
         if case.record.matrix is None and in_one_sentence(case):
             yield from _left_out(case, case.record.prediction)
         return
-    best = best_of(case.record, case.neighbours)
-    if best is not None and best.record is not None:
-        yield _better(case, best.record)
+    if case.best is not None and case.best.record is not None:
+        yield _better(case, case.best.record)
         return
     warps = f"{case.architecture.warp_word}s"
     shown = [rank(one.record) for one in case.neighbours if one.record and not one.reason]
@@ -250,9 +236,15 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
         were, none = "were compiled too and are", "none of them is"
         if len(hidden) == 1:
             were, none = "was compiled too and is", "it is not"
-        least = min(predicted_us(one.record) for one in hidden if one.record is not None)
-        fastest = _fastest(hidden, case.record)
-        if least / own.us - 1 > -own.noticeable:
+        first = min(hidden, key=lambda one: one.us)
+        fastest, faster = "", first.us / own.us - 1
+        if faster < 0 and microseconds(first.us) != microseconds(own.us):
+            of = " of them" if len(hidden) > 1 else ""
+            fastest = (
+                f"the fastest{of}, {literal(first.words)}, takes {microseconds(first.us)}"
+                f" ({change(faster)})"
+            )
+        if faster > -own.noticeable:
             none = f"{none} predicted to be faster by {own.noticeable:.0%} or more"
             fastest = f"{none}{'; ' if fastest else ''}{fastest}"
         yield (
@@ -261,53 +253,29 @@ def _left_out(case: Case, own: Prediction) -> Iterator[str]:
         )
     yield from without_blocks(case)
     yield from further_away(case)
-    best = best_of(case.record, case.neighbours)
-    if best is not None and best.record is not None:
-        yield from _spilling(case, best.record)
+    best = case.best
+    if best is not None:
+        yield from _spilling(case, best)
     if best is not None and not _starts_as_many(case.record, best):
         yield from filter(None, [_many_programs(case.record)])
     if best is None or GRID not in best.changes or _is_of_blocks(best):
         yield from _idle(case.record)
 
 
-def _fastest(hidden: Sequence[Neighbour], record: Record) -> str:
-    """Name the fastest of the *hidden* changes, if it is predicted to be faster at all."""
-    known = [
-        (predicted_us(one.record), one)
-        for one in hidden
-        if one.record is not None and one.record.prediction is not None
-    ]
-    if not known:
-        return ""
-    (least, best), own = min(known, key=itemgetter(0)), predicted_us(record)
-    faster = least / own - 1
-    if not faster < 0 or microseconds(least) == microseconds(own):
-        return ""
-    of = " of them" if len(hidden) > 1 else ""
-    return f"the fastest{of}, {literal(best.words)}, takes {microseconds(least)} ({change(faster)})"
-
-
-def _spilling(case: Case, best: Record) -> Iterator[str]:
+def _spilling(case: Case, best: Neighbour) -> Iterator[str]:
     """Say why a change that is predicted to be faster than the *best* one is not named first."""
-    spills, least = case.record.resources.local_bytes or 0, predicted_us(best)
-    faster = [
-        (predicted_us(one.record), one)
-        for one in case.neighbours
-        if one.record is not None
-        and (one.record.resources.local_bytes or 0) > spills
-        and predicted_us(one.record) < least
-    ]
+    spills = case.record.resources.local_bytes or 0
+    faster = [one for one in case.neighbours if one.local_bytes > spills and one.us < best.us]
     if faster:
-        us, fastest = min(faster, key=itemgetter(0))
+        first = min(faster, key=lambda one: one.us)
         yield (
-            f"{literal(fastest.words)} is predicted to be faster still, {microseconds(us)}, but"
+            f"{literal(first.words)} is predicted to be faster still, {microseconds(first.us)}, but"
             " uses more local memory than now; predictions are least accurate for launches that"
             " spill, so it is not named first."
         )
 
 
 def _many_programs(record: Record) -> str:
-    """Suggest fewer programs if starting them bounds the launch; else ""."""
     own = record.prediction
     if own is None or own.bound != "dispatch" or record.plan is None:
         return ""
@@ -324,7 +292,6 @@ def _many_programs(record: Record) -> str:
 
 
 def _idle(record: Record) -> Iterator[str]:
-    """Suggest to divide a long loop of few programs among more of them."""
     counts, programs, size = record.counts, record.num_programs, record.gpu.multiprocessors
     if counts is None or not programs or not size or programs > size // 2:
         return
@@ -342,7 +309,6 @@ def _idle(record: Record) -> Iterator[str]:
 
 
 def _without_effect(case: Case) -> Iterator[str]:
-    """Say which settings have no effect, and which values give the same binary as now."""
     named = [(next(iter(one.changes)), one) for one in case.neighbours if len(one.changes) == 1]
     differ = {name for name, one in named if one.record is not None and not one.reason}
     yield from dict.fromkeys(one.reason for name, one in named if name not in differ and one.reason)
@@ -389,9 +355,7 @@ def _but_spills(case: Case) -> str:
     faster = [
         one.words
         for one in case.neighbours
-        if one.record is not None
-        and own is not None
-        and predicted_us(one.record) / own.us - 1 <= -own.noticeable
+        if own is not None and one.us / own.us - 1 <= -own.noticeable
     ]
     return f" without more local memory than now, which {listed(faster)} takes" if faster else ""
 

@@ -130,7 +130,6 @@ def _less_work(runs: Sequence[Record | Failed]) -> str:
 
 
 def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
-    """Say what the best launch does, and what its time rests on if times are shown."""
     if done := in_one_line(record):
         yield done
     yield from work_sentences(record)

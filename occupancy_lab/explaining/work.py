@@ -109,7 +109,6 @@ def in_one_line(record: Record) -> str:
 
 
 def _flops(counts: Counts) -> list[tuple[str, Amount]]:
-    """Return the name and the number of each kind of FLOPs, the most first."""
     found = [(f"{dtype} in dots", flops) for dtype, flops in counts.dot_flops.items()]
     found += [*counts.other_flops.items()]
     return sorted((one for one in found if one[1].high != 0), key=lambda one: -one[1].low)
@@ -287,7 +286,6 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
 
 
 def _pieces(counts: Counts) -> Iterator[str]:
-    """Name the accesses whose short pieces keep device memory busy for longer."""
     loads = [one for one in counts.accesses if one.reads]
     stores = [one for one in counts.accesses if one.writes]
     for some, verb in ((loads, "reads"), (stores, "writes")):
@@ -349,7 +347,6 @@ def _exchanged(record: Record) -> Iterator[str]:
 
 
 def _beyond(record: Record, counts: Counts) -> Iterator[str]:
-    """Name the tensors that the launch accesses out of bounds."""
     for one in counts.footprints:
         tensor = record.arguments.get(one.tensor or "")
         if one.bounds is None or not isinstance(tensor, Pointer):

@@ -220,7 +220,6 @@ def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
 
 
 def _metadata(entry: Entry) -> dict[str, Any]:
-    """Return the checked metadata that is used; raise BinaryError if it is invalid."""
     if "json" not in entry.suffixes:
         binary = next(iter(entry.suffixes - {*TEXTS}))
         unreadable(f"there is no .json file with the metadata of its {binary}")

@@ -153,7 +153,6 @@ def _inductor_sizes(function: ast.FunctionDef | None) -> dict[str, int]:
 
 
 def _inductor_grid(recorded: Recorded, known: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the grid of a torchinductor kernel; None for other kernels or if not known."""
     function = recorded.function
     axes = AXES.get(recorded.grid_type)
     if function is None or axes is None:
@@ -173,7 +172,6 @@ def _inductor_grid(recorded: Recorded, known: Mapping[str, Any]) -> tuple[int, .
 
 
 def _described_grid(grid: Sequence[Expression], known: Mapping[str, Any]) -> tuple[int, ...] | None:
-    """Return the sizes of *grid*; None if it names something unknown."""
     numbers = {name: one for name, one in known.items() if type(one) in {int, float}}
     if not grid or any(one.names - numbers.keys() for one in grid):
         return None

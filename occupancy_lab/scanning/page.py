@@ -239,7 +239,6 @@ def _spilling(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterato
 
 
 def _losing(timed: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
-    """Name the launch with a predicted time that loses most."""
     if not timed:
         return
     words = f"The launches of **{len(timed)}** are known, and their times predicted"

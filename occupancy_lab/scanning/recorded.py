@@ -151,7 +151,6 @@ def _constexprs(
 
 
 def _resolved(text: str, place: str) -> tuple[str, int, int] | None:
-    """Return the file, line and column of a #loc; None if it is not a single place."""
     for _ in range(MOST_LINKS):
         start = text.find(f"\n{place} = ") + 1
         if not start:

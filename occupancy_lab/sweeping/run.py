@@ -8,7 +8,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -234,29 +234,18 @@ class Swept:
     """A sentence for each error after the rows were finished."""
 
 
-class Launched(Protocol):
-    """An explanation of launches, whose table is a sweep."""
-
-    @property
-    def less_work(self) -> Sequence[str]:
-        """A sentence for each GPU on launches that do less work than others; empty if none does."""
-
-    def table(self) -> pd.DataFrame:
-        """Return a row for each launch on each GPU."""
-
-
 def run(
     view: View,
     exports: Exports,
     *,
-    launches: Callable[..., Launched] | None = None,
+    launches: Callable[..., Any] | None = None,
     form: str | None,
     plot: str | None = None,
     **grid: Any,
 ) -> Swept:
     """Sweep the *grid*, write the files, and return the text to print and the exit status.
 
-    *grid* has the arguments of `sweep`, or of the function *launches*, which explains launches. If
+    *grid* has the arguments of `sweep`, or of *launches*, which returns an Explanation. If
     a signal ends the sweep, the finished part is printed and written. If one file cannot be
     written, the others still are.
 
@@ -386,7 +375,6 @@ def _whole(table: pd.DataFrame) -> pd.Series[bool]:
 
 
 def _groups(table: pd.DataFrame) -> pd.Series[int]:
-    """Return for each row the number of its group with the same GPU and matrix."""
     same = [name for name in ("gpu", "rows", "cols", "dtype") if name in table]
     return table.groupby(same, sort=False, dropna=False).ngroup()
 
@@ -433,7 +421,6 @@ def _says_something(table: pd.DataFrame, name: str) -> bool:
 
 
 def _shown(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> pd.DataFrame:
-    """Return rows that are ok, formatted for a screen, with the terms of each vendor."""
     vendors = {key: (gpus.get(key) or find_gpu(key)).vendor for key in fine["gpu"].unique()}
     limiters = zip(fine["gpu"], fine["limiter"], strict=True)
     shown = fine.assign(
@@ -484,7 +471,6 @@ def _longest_word(column: pd.Series[Any]) -> int:
 
 
 def _legend(shown: pd.DataFrame, spared: list[str]) -> str:
-    """Explain columns and marks, and name the columns for which there was no room."""
     meanings = {
         "tutorial": "the number by the tutorial's formula",
         "least us": "the speed of light by the data sheet",
@@ -498,7 +484,6 @@ def _legend(shown: pd.DataFrame, spared: list[str]) -> str:
 
 
 def _failures(table: pd.DataFrame, varying: list[str]) -> Iterator[pd.DataFrame]:
-    """Return the rows that failed, and those that were launched but have no time, with reasons."""
     failed = table[table["status"] != "ok"]
     if len(failed):
         yield failed[[*varying, "status", "reason"]].rename(columns=SHOWN)
@@ -523,7 +508,6 @@ def _time_sentences(fine: pd.DataFrame, gpus: Mapping[str, Gpu]) -> Iterator[str
 
 
 def _stages_without_loop(fine: pd.DataFrame) -> Iterator[str]:
-    """Say for which kernels rows that differ only in num_stages are the same launch."""
     if "num_stages" not in fine:
         return
     flat = fine[fine["loop_instructions"].isna() & fine["instructions"].notna()]

@@ -120,7 +120,6 @@ def dry_trace(  # noqa: PLR0913 - one argument per option of the command line
 
 
 def _script(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
-    """Return the file that *command* makes Python run, and the file's arguments."""
     for place, word in enumerate(command):
         if word.endswith(".py"):
             if not Path(word).is_file():
@@ -451,7 +450,6 @@ def dry_traces(command: Sequence[str], *, gpu: AskedGpus | None, **asked: Any) -
 
 
 def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
-    """Say on which GPU the program is predicted to take least time, and which have no times."""
     times = {one.gpu.title: time for one in traces if (time := one.time) is not None}
     without = [one.gpu.title for one in traces if one.gpu.title not in times and one.launches]
     if times:
@@ -508,7 +506,6 @@ def _totals(traces: Sequence[DryTrace]) -> Table:
 
 
 def _kernels(traces: Sequence[DryTrace]) -> Iterator[Table]:
-    """Return the time of all launches of each kernel on each GPU, longest on the first first."""
     found = [one.of_names for one in traces]
     longest: dict[str, float] = {}
     for of_names in found:

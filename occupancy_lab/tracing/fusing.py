@@ -96,13 +96,11 @@ def handover(feed: Feed, sides: Sequence[Side]) -> Handover | None:
 
 
 def _footprints(grid: GridLaunches) -> tuple[Footprint, ...]:
-    """Return the footprint of each tensor of a launch; none if they are not known."""
     counts = None if grid.record is None else grid.record.counts
     return () if counts is None else counts.footprints
 
 
 def _later_readers(feed: Feed, sides: Sequence[Side], tensor: str) -> Iterator[str]:
-    """Return the kernels that read the writer's *tensor* until a kernel overwrites it."""
     for use in feed.uses:
         if use.of != tensor:
             continue
@@ -151,7 +149,6 @@ def fusing_sentences(found: Sequence[Handover], total_us: float) -> Iterator[str
 
 
 def _meanwhile(one: Handover) -> str:
-    """Say why only writing counts, if it does."""
     if not one.bound:
         return ""
     unit = part_words(one.bound)
@@ -159,7 +156,6 @@ def _meanwhile(one: Handover) -> str:
 
 
 def _unless(one: Handover) -> str:
-    """Say which kernels also read the tensors, or that nothing else may."""
     if not one.others:
         return ", if nothing else reads that"
     again = {one.reader, one.writer}

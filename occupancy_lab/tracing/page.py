@@ -177,7 +177,6 @@ def _bound_cells(kernel: TracedKernel) -> tuple[str, str, str]:
 
 
 def _actions(shown: Sequence[TracedKernel]) -> Iterator[Table]:
-    """Return a table of the best change for each kernel for which a nearby launch is faster."""
     rows = tuple(
         (str(number), literal(one.action.change), one.action.times, cell(one.saved_us))
         for number, one in enumerate(shown, 1)
@@ -265,7 +264,6 @@ def _lost_sentence(
     times: Mapping[int, KernelTime],
     total: KernelTime,
 ) -> str:
-    """Say the time in kernels, how much of it is lost, and which kernel loses most."""
     if total.measured:
         span = 1e6 * sum(one.launching_seconds or 0.0 for one in found.processes)
         of = (
@@ -286,7 +284,6 @@ def _lost_sentence(
 
 
 def _gpu_time_sentence(found: Traced) -> Iterator[str]:
-    """Say what else the GPUs did, and for how long they waited."""
     time = GpuTime.total(one.gpu_time for one in found.processes)
     if time is None or not time.span_us:
         return
@@ -308,7 +305,6 @@ def _gpu_time_sentence(found: Traced) -> Iterator[str]:
 
 
 def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterator[str]:
-    """Say what the times are, what they rest on, and which of them are unexpected."""
     caches = "" if total.measured else ", as a profiler would give it, the L2 cache empty"
     yield (
         f"us is the mean {total.basis} time of a launch{caches};"
@@ -369,7 +365,6 @@ def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterato
 
 
 def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    """Name the kernels whose measured time is outside the predicted range."""
     for one in [each for each in shown if not each.elsewhere][:MOST_COMPARED]:
         us, predicted = (None if one.longest is None else one.longest.us), one.prediction
         if us is None or predicted is None or predicted.low_us <= us <= predicted.high_us:
@@ -440,7 +435,6 @@ def _sits(kernel: TracedKernel) -> tuple[str, ...]:
 
 
 def _programs(kernel: TracedKernel) -> tuple[str, str, str]:
-    """Return how many programs a launch has, how many run at once, and the waves."""
     main = kernel.main_grid
     plan = kernel.plan(main)
     if main is None:
@@ -575,7 +569,6 @@ def missing(outcome: Outcome | None) -> Iterator[str]:
 
 
 def _faults(found: Traced) -> Iterator[str]:
-    """Say which records are incomplete, and what failed in noting."""
     cut = [one for one in found.processes if not one.ended]
     for one in cut[:MOST_NAMED]:
         yield (

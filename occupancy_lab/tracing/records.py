@@ -124,7 +124,6 @@ def _over(kernel: TracedKernel, grid: tuple[int, ...] | None) -> tuple[TracedKer
 
 
 def _kept(folder: Path, kernel: Mapping[str, Any]) -> Path:
-    """Return the folder of the files that Triton made of a *kernel*."""
     return Path(folder, "files", kernel.get("kept", "-"))
 
 
@@ -352,7 +351,6 @@ def _gpu_of(
     asked: Gpu | None,
     present: Mapping[str, Gpu],
 ) -> tuple[Gpu, str]:
-    """Return the GPU for a kernel's occupancy, and how it is known."""
     if asked is not None:
         if target is not None and asked.target.name != target.name:
             refuse(f"it is compiled for {target.name}, and {asked.title} is {asked.target.name}")

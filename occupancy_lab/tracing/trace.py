@@ -71,7 +71,6 @@ class Trace(Answer):
 
     @contextlib.contextmanager
     def _noting(self, gpu: Gpu | None, settings: dict[str, Any]) -> Iterator[None]:
-        """Note the launches in the block, and read the notes at its end."""
         with folder_of_records() as records:
             session = hook.Session(str(records), **settings)
             session.launchers.install(sitecustomize.imported())
@@ -266,7 +265,6 @@ def folder_of_records() -> Iterator[Path]:
 
 
 def _remove_left() -> None:
-    """Remove this user's folders whose lock nobody holds."""
     for folder in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with contextlib.suppress(OSError):
             if folder.is_symlink() or folder.lstat().st_uid != os.getuid():

@@ -2,49 +2,41 @@
 
 from __future__ import annotations
 
-import csv
+import contextlib
 import dataclasses
-import io
-import itertools
-import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.arguments import plain
 from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import check_trips, compile_runs, with_counts
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.digest import source_digest
-from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse, shortened
+from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
-from occupancy_lab.expressions import parse
-from occupancy_lab.files import read_given
 from occupancy_lab.kernel import (
     Variant,
     as_compared,
     autotuner_of,
     innermost,
-    variants,
     without_autotuner,
 )
 from occupancy_lab.launch import BoundLaunch, constant_text
-from occupancy_lab.notation import Parameters, read_constant, split
+from occupancy_lab.notation import Parameters, split
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record
-from occupancy_lab.signature import Words, read_assumed, read_launches
+from occupancy_lab.signature import Words, read_assumed
+from occupancy_lab.tuning.sizes import AskedSizes, launches_at, read_sizes, text_of, with_values
 from occupancy_lab.tuning.space import free_tiles, larger, neighbours
 from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch, in_file
-from occupancy_lab.values import INT64_MAX, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.expressions import Expression
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.prediction import Prediction
@@ -52,11 +44,6 @@ if TYPE_CHECKING:
     from occupancy_lab.tuning.space import Settings
     from occupancy_lab.tuning.tuned_file import Size
 
-AskedSizes: TypeAlias = str | Sequence[Mapping[str, Any]]
-"""The path of a CSV file, or for each size the value of each argument by name."""
-
-MOST_SIZES = 10_000
-_ENTRY = re.compile(r"(\s*[^\W\d]\w*\s*=)?(.*)", re.DOTALL)
 SEARCHED = 60
 """The most configurations that a search compiles for a GPU, besides those that are given."""
 
@@ -118,122 +105,83 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
     kernel = as_compared(kernel)
+    described = {"signature": None, "constexprs": (), "options": (), **described}
     if search and autotuner_of(kernel) is None:
         described["num_warps"] = described.get("num_warps") or 4
         described["num_stages"] = described.get("num_stages") or 3
     assumed = read_assumed(assume, innermost(kernel).arg_names)
-    passed = split(described.get("signature") or "", "--signature")
+    passed = split(described["signature"] or "", "--signature")
     lines: dict[str, tuple[LaunchLine, ...]] = {}
     found: list[Candidate] = []
     for place, size in read_sizes(sizes, kernel, passed).items():
         with after(f"{place}, {text_of(size)}: ", GridError):
-            lines[text_of(size)] = launches_at(kernel, size, **_words(described))
+            lines[text_of(size)] = launches_at(kernel, size, **described)
             found += _candidates(kernel, size, lines[text_of(size)])
-    launches = _Described(kernel, name, compiler, described, lines, found)
+    keys = [one.key for one in gpus]
+    others = {"compilers": dict.fromkeys(keys, compiler), "given": dict.fromkeys(keys, found)}
+    launches = _described(kernel, described, lines, name=name, **others)
     return Tuner(launches, gpus, assumed, warm=warm).tune(search=search)
 
 
-class Launches(Protocol):
+@dataclass(frozen=True, slots=True)
+class Launches:
     """The launches of one kernel, as a command line describes them or as a program makes them."""
 
-    @property
-    def name(self) -> str | None:
-        """What `load_function` finds the kernel by; None if it does not find it."""
-
-    @property
-    def digest(self) -> str:
-        """The kernel's `source_digest`."""
-
-    @property
-    def is_autotuned(self) -> bool:
-        """Whether the kernel has an autotuner, whose author vouches for its configurations."""
-
-    def compiler(self, gpu: Gpu) -> Compiler:
-        """Return what compiles the launches for a GPU."""
-
-    def given(self, gpu: Gpu) -> Sequence[Candidate]:
-        """Return the configurations that are given, at each size on a GPU."""
-
-    def at(self, size: Size, config: Settings, gpu: Gpu) -> Candidate:
-        """Return a configuration at a size; InputError if there is no such launch."""
-
-    def larger(self, size: Size, configs: Sequence[Settings], tiles: Sequence[str]) -> Size | None:
-        """Return a size with more than any of *tiles*; None if none can be made or is needed."""
-
-    def passed(self, one: Candidate) -> Mapping[str, Any]:
-        """Return the constexprs that the launch line itself passes, each with its value."""
-
-    def instead(self, tiles: str) -> str:
-        """Return what to do about *tiles* that are wrong at some size, after a semicolon."""
+    digest: str
+    """The kernel's `source_digest`."""
+    is_autotuned: bool
+    """Whether the kernel has an autotuner, whose author vouches for its configurations."""
+    compilers: Mapping[str, Compiler]
+    """What compiles the launches, by the GPU's key."""
+    given: Mapping[str, Sequence[Candidate]]
+    """The configurations that are given, at each size, by the GPU's key."""
+    at: Callable[[Size, Settings, Gpu], Candidate]
+    """Returns a configuration at a size on a GPU; raises InputError if there is no such launch."""
+    passed: Mapping[str, Any]
+    """The constexprs that the launch line itself passes, each with its value."""
+    instead: str
+    """What to do about {tiles} that are wrong at some size."""
+    name: str | None = None
+    """What `load_function` finds the kernel by; None if it does not find it."""
+    at_any_size: bool = False
+    """Whether there are launches at other sizes than those that are given."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Described:
-    """The launches that a command line describes."""
+def _described(
+    kernel: Any,
+    described: Mapping[str, Any],
+    lines: Mapping[str, Sequence[LaunchLine]],
+    **others: Any,
+) -> Launches:
+    """Return the launches that a command line describes; *lines* are those of each size by text."""
+    is_autotuned, parameters = autotuner_of(kernel) is not None, Parameters.of(kernel)
 
-    kernel: Any
-    name: str | None
-    only_compiler: Compiler
-    described: Mapping[str, Any]
-    lines: Mapping[str, Sequence[LaunchLine]]
-    """The launch lines of each size, by its text."""
-    candidates: Sequence[Candidate]
+    def at(size: Size, config: Settings, _gpu: Gpu) -> Candidate:
+        if is_autotuned:
+            line, *_ = lines[text_of(size)]
+            keywords = {**line.keywords, **config}
+            line = dataclasses.replace(line, keywords=keywords, chosen={})
+            (variant,) = variants_of(without_autotuner(kernel), [line])
+        else:
+            given, names = {**described}, {*parameters.by_name} - {*KNOBS}
+            constexprs = {name: value for name, value in config.items() if name in names}
+            options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
+            given |= {name: [config[name]] for name in KNOBS if name in config}
+            given["constexprs"] = with_values(given["constexprs"], constexprs)
+            given["options"] = with_values(given["options"], options)
+            (variant,) = variants_of(kernel, launches_at(kernel, size, **given))
+        return Candidate(size, config, variant)
 
-    @property
-    def digest(self) -> str:
-        return source_digest(self.kernel)
-
-    @property
-    def is_autotuned(self) -> bool:
-        return autotuner_of(self.kernel) is not None
-
-    def compiler(self, _gpu: Gpu) -> Compiler:
-        return self.only_compiler
-
-    def given(self, _gpu: Gpu) -> Sequence[Candidate]:
-        return self.candidates
-
-    def at(self, size: Size, config: Settings, _gpu: Gpu) -> Candidate:
-        if not self.is_autotuned:
-            lines = launches_at(self.kernel, size, **self._described(config))
-            (variant,) = variants_of(self.kernel, lines)
-            return Candidate(size, config, variant)
-        line, *_ = self.lines[text_of(size)]
-        keywords = {**line.keywords, **config}
-        kernel = without_autotuner(self.kernel)
-        (variant,) = variants(kernel, line.arguments, keywords, line.grid, config)
-        work = Work(line.read_bytes, line.written_bytes)
-        launch = dataclasses.replace(variant.launch, work=work, typical=line.typical)
-        return Candidate(size, config, dataclasses.replace(variant, launch=launch))
-
-    def larger(self, size: Size, configs: Sequence[Settings], tiles: Sequence[str]) -> Size | None:
-        return larger(size, configs, tiles)
-
-    def passed(self, one: Candidate) -> Mapping[str, Any]:
-        parameters, (line, *_) = Parameters.of(self.kernel), self.lines[text_of(one.size)]
-        return {
-            name: line.keywords[name] for name in line.keywords if parameters.is_constexpr(name)
-        }
-
-    def instead(self, tiles: str) -> str:
-        return f"give {tiles} as a column of the sizes"
-
-    def _described(self, config: Settings) -> dict[str, Any]:
-        """Return how launches are described, with the values of *config*."""
-        given = _words(self.described)
-        names = {one.name for one in innermost(self.kernel).params} - {*KNOBS}
-        constexprs = {name: value for name, value in config.items() if name in names}
-        options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
-        return {
-            **given,
-            "constexprs": with_values(given["constexprs"], constexprs),
-            "options": with_values(given["options"], options),
-            **{name: [config[name]] for name in KNOBS if name in config},
-        }
-
-
-def _words(described: Mapping[str, Any]) -> dict[str, Any]:
-    return {"signature": None, "constexprs": (), "options": (), **described}
+    keywords = next(iter(lines.values()))[0].keywords
+    return Launches(
+        digest=source_digest(kernel),
+        is_autotuned=is_autotuned,
+        at=at,
+        passed={name: keywords[name] for name in keywords if parameters.is_constexpr(name)},
+        instead="give {tiles} as a column of the sizes",
+        at_any_size=True,
+        **others,
+    )
 
 
 def _candidates(kernel: Any, size: Size, lines: Sequence[LaunchLine]) -> Iterator[Candidate]:
@@ -264,7 +212,7 @@ class Tuner:
         stopped: list[str] = []
         basis: dict[str, str] = {}
         for gpu in self.gpus:
-            candidates = self.launches.given(gpu)
+            candidates = self.launches.given[gpu.key]
             sizes = _sizes(candidates)
             tiles = free_tiles(_tiles(candidates), [one.config for one in candidates])
             runs = self._predicted(candidates, gpu)
@@ -282,17 +230,17 @@ class Tuner:
             left_out += without
         if not chosen:
             refuse("; ".join(f"{one.gpu}: {one.reason}" for one in left_out))
-        first = self.launches.given(self.gpus[0])[0]
+        first = self.launches.given[self.gpus[0].key][0]
         bound = BoundLaunch.of(first.variant.function, first.variant.launch)
         return TunedFile(
             kernel=bound.kernel,
             digest=self.launches.digest,
-            triton=self.launches.compiler(self.gpus[0]).environment.triton,
+            triton=self.launches.compilers[self.gpus[0].key].environment.triton,
             sizes=tuple(first.size),
             tensors=bound.dtypes,
             constexprs={
                 name: in_file(value)
-                for name, value in self.launches.passed(first).items()
+                for name, value in self.launches.passed.items()
                 if name not in {*first.config, *first.size}
             },
             gpus=chosen,
@@ -306,7 +254,7 @@ class Tuner:
         asked = asked_of(found, self.gpus, self.launches.name, warm=self.warm)
         asked = [one for one in asked if one.gpu is gpu]
         check_assumed(asked, self.assume)
-        compiler = self.launches.compiler(gpu)
+        compiler = self.launches.compilers[gpu.key]
         runs = with_counts(compile_runs(asked, compiler), asked, compiler, self.assume)
         return list(zip(candidates, runs, strict=True))
 
@@ -317,7 +265,7 @@ class Tuner:
         are not checked: their author vouches for them.
         """
         gpu = self.gpus[0]
-        candidates = self.launches.given(gpu)
+        candidates = self.launches.given[gpu.key]
         configs, sizes = [one.config for one in candidates], _sizes(candidates)
         names = _tiles(candidates)
         tiles = [one for one in names if len({config.get(one) for config in configs}) > 1]
@@ -326,7 +274,8 @@ class Tuner:
         each: dict[str, Settings] = {}
         for one in candidates:
             each.setdefault(_key(one.config, tiles), one.config)
-        sizes += filter(None, [self.launches.larger(sizes[-1], configs, tiles)])
+        if self.launches.at_any_size:
+            sizes += filter(None, [larger(sizes[-1], configs, tiles)])
         asked = [self.launches.at(size, config, gpu) for size in sizes for config in each.values()]
         runs = self._predicted(asked, gpu)
         for size in sizes:
@@ -336,7 +285,7 @@ class Tuner:
                 refuse(
                     f"{named[less]} does not do the whole work at {text_of(size)}: it reads or"
                     f" writes less than {named[whole]}, and what is tuned has to be right at every"
-                    f" size; {self.launches.instead(few_of(tiles))}"
+                    f" size; {self.launches.instead.format(tiles=few_of(tiles))}"
                 )
 
     def _searched(
@@ -370,19 +319,14 @@ class Tuner:
             compiled |= {*chosen}
             places = [place for key in chosen for place in near[key]]
             tried |= {(text_of(size), _key(config)) for config, size, _ in places}
-            made = [(self._tried(size, config, gpu), record) for config, size, record in places]
-            found = self._predicted([one for one, _ in made if one is not None], gpu)
-            before = [record for one, record in made if one is not None]
-            for (candidate, run), record in zip(found, before, strict=True):
+            made: list[tuple[Candidate, Record | Failed]] = []
+            for config, where, record in places:
+                with contextlib.suppress(InputError):  # the grid or heuristics do not take it
+                    made.append((self.launches.at(where, config, gpu), record))
+            found = self._predicted([one for one, _ in made], gpu)
+            for (candidate, run), (_, record) in zip(found, made, strict=True):
                 if _does_as(record, run):
                     runs.append((candidate, run))
-
-    def _tried(self, size: Size, config: Settings, gpu: Gpu) -> Candidate | None:
-        """Return a configuration at a size, or None if the grid or heuristics do not take it."""
-        try:
-            return self.launches.at(size, config, gpu)
-        except InputError:
-            return None
 
 
 def _settings(
@@ -419,13 +363,11 @@ def _sizes(candidates: Sequence[Candidate]) -> list[Size]:
 
 
 def _tiles(candidates: Sequence[Candidate]) -> tuple[str, ...]:
-    """Return the constexprs that set the size of a tile of the kernel."""
     first = candidates[0].variant
     return BoundLaunch.of(first.function, first.launch).tiles
 
 
 def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
-    """Return the first of the fastest configurations at each size."""
     found: dict[str, tuple[Candidate, Record | Failed, Prediction]] = {}
     for candidate, run in runs:
         if (time := run.prediction) is not None:
@@ -501,171 +443,10 @@ def _is_counted(run: Record | Failed) -> bool:
 
 
 def _numbers(run: Record | Failed) -> dict[str, Any]:
-    """Return the integers that a launch passes, and its grid."""
     passed = {name: run.arguments[name] for name in run.arguments if name not in run.constexprs}
     numbers = {name: value for name, value in passed.items() if type(value) in {bool, int}}
     return {**numbers, GRID: list(run.launch.grid or ())}
 
 
-def text_of(size: Size) -> str:
-    """Return a size in words: "M 4096, N 1024"."""
-    return ", ".join(f"{name} {value}" for name, value in size.items())
-
-
 def _key(config: Settings, names: Sequence[str] = ()) -> str:
     return repr(sorted((name, config.get(name)) for name in names or config))
-
-
-def read_sizes(asked: AskedSizes, kernel: Any, signature: Sequence[str] = ()) -> dict[str, Size]:
-    """Return the sizes that are *asked*, each as arguments of *kernel* by name.
-
-    The keys are the places where each is first: "'sizes.csv', line 2". Errors name no argument for
-    which the *signature* has a tensor.
-
-    Raises InputError if there is no size, if a name is no argument that a launch passes, or if a
-    value is no integer; the value of a constexpr may be a truth value, a number or a text.
-    """
-    parameters = Parameters.of(kernel)
-    name, rows = _rows(asked)
-    if not rows:
-        refuse(f"{name} has no sizes; its first line names arguments, and each other has a size")
-    if len(rows) > MOST_SIZES:
-        refuse(f"{name} has {len(rows)} sizes; give at most {MOST_SIZES}")
-    names = list(next(iter(rows.values())))
-    for one in names:
-        if one not in parameters.by_name:
-            entries = itertools.zip_longest(parameters.by_name, signature, fillvalue="")
-            free = [
-                known
-                for known, entry in entries
-                if known not in parameters.setters and not entry.strip().startswith("*")
-            ]
-            refuse(
-                f"{name} has the column {quoted(one)}, which {parameters.name} does not take;"
-                f" it takes {', '.join(free)}"
-            )
-        if one in parameters.setters:
-            refuse(
-                f"{name} has the column {shortened(one)}, which the {parameters.setters[one]} of"
-                f" {parameters.name} sets; leave it out"
-            )
-    found: dict[str, Size] = {}
-    for place, row in rows.items():
-        if list(row) != names:
-            refuse(f"{place} has other arguments than the first size: {few_of([*row])}")
-        size = {one: _value(place, one, value, parameters) for one, value in row.items()}
-        if size not in found.values():
-            found[place] = size
-    return found
-
-
-def _rows(asked: AskedSizes) -> tuple[str, dict[str, Mapping[str, Any]]]:
-    """Return the name of the sizes in errors, and the texts or values of each size by its place."""
-    if not isinstance(asked, str):
-        return "sizes", {f"size {number}": one for number, one in enumerate(asked, 1)}
-    reader = csv.reader(io.StringIO(read_given(asked)))
-    lines = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
-    names = [one.strip() for one in lines[0][1]] if lines else []
-    if len(set(names)) < len(names):
-        refuse(f"{quoted(asked)} names a column twice")
-    rows: dict[str, Mapping[str, Any]] = {}
-    for number, row in lines[1:]:
-        place = f"{quoted(asked)}, line {number}"
-        if len(row) != len(names):
-            refuse(
-                f"{place} has {quoted(','.join(row))} under {len(names)} columns: {few_of(names)}"
-            )
-        rows[place] = dict(zip(names, map(str.strip, row), strict=True))
-    return quoted(asked), rows
-
-
-def _value(place: str, name: str, given: Any, parameters: Parameters) -> Any:
-    value = read_constant(name, given) if isinstance(given, str) else given
-    if parameters.is_constexpr(name):
-        fits = value is None or type(value) in {bool, int, float, str}
-        wanted = "a number, True or a text"
-    else:
-        fits = type(value) is int and abs(value) <= INT64_MAX
-        wanted = "a whole number"
-    if not fits:
-        refuse(f"{place} has {quoted(given)} for {shortened(name)}; give {wanted}")
-    return value
-
-
-def launches_at(
-    kernel: Any, size: Size, *, signature: str | None, constexprs: Words, **described: Any
-) -> tuple[LaunchLine, ...]:
-    """Return the launches of *kernel* at a *size*, described as for `read_launches`.
-
-    An entry of the signature may be an expression of arguments that the size sets, "M" or "2 * K".
-    An argument without an entry, by position or by name, is passed by name.
-
-    Raises InputError as `read_launches` does, and if the signature passes another value.
-    """
-    parameters = Parameters.of(kernel)
-    text, passed = _signature_at(signature or "", size, parameters)
-    others = {name: value for name, value in size.items() if name not in passed}
-    given = {name: value for name, value in others.items() if parameters.is_constexpr(name)}
-    entries = [text] if text else []
-    entries += [f"{name}={others[name]}" for name in others.keys() - given.keys()]
-    lines = read_launches(
-        kernel,
-        signature=", ".join(entries) or None,
-        constexprs=with_values(constexprs, given),
-        **described,
-    )
-    for line in lines:
-        named = {**dict(zip(parameters.by_name, line.arguments, strict=False)), **line.keywords}
-        for name, value in size.items():
-            if name in named and named[name] != value:
-                refuse(
-                    f"--signature passes {quoted(named[name])} as {shortened(name)}, whose size is"
-                    f" {quoted(value)}; give {shortened(name)} in its place"
-                )
-    return lines
-
-
-def _signature_at(signature: str, size: Size, kernel: Parameters) -> tuple[str, set[str]]:
-    """Return *signature* with the numbers of a size, and the arguments of the size that it passes.
-
-    Raises InputError if an entry uses an argument of the *kernel* that no size sets.
-    """
-    entries: list[str] = []
-    passed: set[str] = set()
-    for entry in split(signature, "--signature") if signature.strip() else []:
-        match = _ENTRY.fullmatch(entry)
-        name, text = (match[1] or "", match[2]) if match else ("", entry)
-        passed.add(name.strip(" =") or text.strip())
-        try:
-            expression = parse(text)
-        except InputError:
-            expression = None
-        if expression and (missing := sorted(expression.names & {*kernel.by_name} - size.keys())):
-            refuse(
-                f"{quoted(entry)} in --signature needs a number for {few_of(missing)}, and the"
-                f" sizes have none; give them a column {missing[0]}"
-            )
-        if expression is None or not expression.names or not expression.names <= size.keys():
-            entries.append(entry)
-        else:
-            entries.append(f"{name}{_worked_out(expression, size)!r}")
-    return ", ".join(entries), passed
-
-
-def _worked_out(expression: Expression, size: Size) -> Any:
-    if (name := expression.text.strip()) in size:
-        return size[name]
-    expression.check_number()
-    value = expression.evaluate(size)
-    if value is None:
-        refuse(f"{quoted(expression.text)} in --signature comes to no number")
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def with_values(words: Words, given: Mapping[str, Any]) -> Words:
-    """Return *words*, NAME=VALUE or values by name, with the *given* values replacing their own."""
-    if isinstance(words, Mapping):
-        return {**words, **{name: [value] for name, value in given.items()}}
-    texts = [words] if isinstance(words, str) else list(words)
-    kept = [one for one in texts if one.partition("=")[0].strip() not in given]
-    return [*kept, *(f"{name}={value!r}" for name, value in given.items())]

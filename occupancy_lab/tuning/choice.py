@@ -267,7 +267,6 @@ def _answer(tuning: Tuning) -> Iterator[str]:
 
 
 def _close(tuning: Tuning) -> Iterator[str]:
-    """Say how many unmeasured configurations are too close to the best to be told apart."""
     error, best = tuning.error, tuning.best_predicted.predicted_us
     others = [one for one in _ranked(tuning)[1:] if one.us is None]
     close = sum(one.predicted_us / best - 1 < error for one in others)
@@ -278,7 +277,6 @@ def _close(tuning: Tuning) -> Iterator[str]:
 
 
 def _ranked(tuning: Tuning) -> list[Choice]:
-    """Return the configurations whose predicted times are ranked, in order."""
     rows = tuning.table[tuning.table["predicted_us"].notna() & tuning.table["ranked"]]
     return [choice_of(row) for row in rows.to_dict("records")]
 

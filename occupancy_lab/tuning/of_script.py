@@ -33,7 +33,8 @@ from occupancy_lab.explaining.script_runs import (
 )
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.tuning.by_size import Candidate, Tuner, as_values, text_of
+from occupancy_lab.tuning.by_size import Candidate, Launches, Tuner, as_values
+from occupancy_lab.tuning.sizes import text_of
 from occupancy_lab.tuning.tuned_file import LeftOut, in_file
 
 if TYPE_CHECKING:
@@ -229,7 +230,6 @@ def _of_kernel(
 
 
 def _check_dtypes(name: str, calls: Sequence[_Call]) -> None:
-    """Raise InputError if the *calls* of a kernel pass tensors of several dtypes."""
     first, *others = (one.bound.dtypes for one in calls)
     for other in others:
         for tensor in dict.fromkeys((*first, *other)):
@@ -269,67 +269,37 @@ def _is_stride(name: str) -> bool:
     return "stride" in name.lower()
 
 
-@dataclass(frozen=True, slots=True)
-class _OfScript:
-    """The launches of one kernel that a script makes."""
-
-    calls: Mapping[tuple[str, str], _Call]
-    """The first call of each size, by the GPU and the size."""
-    compilers: Mapping[str, Compiler]
-    candidates: Mapping[str, Sequence[Candidate]]
-    """The configurations that are given, by the GPU."""
-    name: str | None = None
-
-    @property
-    def digest(self) -> str:
-        return self._first.digest
-
-    @property
-    def _first(self) -> _Call:
-        return next(iter(self.calls.values()))
-
-    @property
-    def is_autotuned(self) -> bool:
-        return bool(self._first.first.tuned)
-
-    def compiler(self, gpu: Gpu) -> Compiler:
-        return self.compilers[gpu.key]
-
-    def given(self, gpu: Gpu) -> Sequence[Candidate]:
-        return self.candidates[gpu.key]
-
-    def at(self, size: Size, config: Settings, gpu: Gpu) -> Candidate:
-        call = self.calls[gpu.key, text_of(size)]
-        return _candidate(call, next(iter(call.launches)), size, config)
-
-    def larger(self, *_: object) -> None:
-        """Return None: no other size than those of the script can be launched."""
-
-    def passed(self, one: Candidate) -> Mapping[str, Any]:
-        bound = BoundLaunch.of(one.variant.function, one.variant.launch)
-        return {name: bound.arguments[name] for name in self._first.passed}
-
-    def instead(self, tiles: str) -> str:
-        return f"leave {tiles} to the launch line, and let the grid follow what is tuned"
-
-
-def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -> _OfScript:
-    """Return the launches of the *calls* of one kernel on each of *gpus*."""
+def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -> Launches:
     of_gpus = [[one for one in calls if one.script.gpu is gpu] for gpu in gpus]
     numbers = [[one.numbers for one in own] for own in of_gpus]
     names = size_names(numbers, dict.fromkeys(name for one in calls for name in one.passed))
     first: dict[tuple[str, str], _Call] = {}
-    candidates: dict[str, list[Candidate]] = {gpu.key: [] for gpu in gpus}
+    given: dict[str, list[Candidate]] = {gpu.key: [] for gpu in gpus}
     compilers: dict[str, Compiler] = {}
     for gpu, own in zip(gpus, of_gpus, strict=True):
         for call in own:
             size = {name: call.numbers.get(name) for name in names}
             if (gpu.key, text_of(size)) not in first:
                 first[gpu.key, text_of(size)] = call
-                candidates[gpu.key] += _given(call, size, search=search)
+                given[gpu.key] += _given(call, size, search=search)
         every = {index: one for call in own for index, one in call.launches.items()}
         compilers[gpu.key] = compiler_of(own[0].script, every)
-    return _OfScript(first, compilers, candidates)
+
+    def at(size: Size, config: Settings, gpu: Gpu) -> Candidate:
+        call = first[gpu.key, text_of(size)]
+        return _candidate(call, next(iter(call.launches)), size, config)
+
+    call, variant = next(iter(first.values())), given[gpus[0].key][0].variant
+    arguments = BoundLaunch.of(variant.function, variant.launch).arguments
+    return Launches(
+        digest=call.digest,
+        is_autotuned=bool(call.first.tuned),
+        compilers=compilers,
+        given=given,
+        at=at,
+        passed={name: arguments[name] for name in call.passed},
+        instead="leave {tiles} to the launch line, and let the grid follow what is tuned",
+    )
 
 
 def _given(call: _Call, size: Size, *, search: bool) -> Iterator[Candidate]:
@@ -345,7 +315,6 @@ def _given(call: _Call, size: Size, *, search: bool) -> Iterator[Candidate]:
 
 
 def _candidate(call: _Call, index: int, size: Size, config: Settings) -> Candidate:
-    """Return launch *index* of *call* with a configuration."""
     one = call.launches[index]
     fixed = {name: values[0] for name, values in call.replaced.items() if name not in call.settings}
     changed = {name: config[name] for name in config if one.tuned.get(name) != config[name]}

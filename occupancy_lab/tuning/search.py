@@ -215,7 +215,6 @@ def _ranked(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _with_recorded(table: pd.DataFrame, tasks: Sequence[Asked]) -> pd.DataFrame:
-    """Return *table* with a column of recorded times, if there are any."""
     import pandas as pd
 
     found = [
@@ -280,7 +279,6 @@ def _is_default(task: Asked) -> bool:
 def _compared(
     predicted: pd.DataFrame, tasks: Sequence[Asked], tutorial: Sequence[Record]
 ) -> Iterator[tuple[str, Choice]]:
-    """Return the predicted launches of each kernel's author, and the tutorial's launch."""
     for row, task in zip(predicted.to_dict("records"), tasks, strict=False):
         if not _is_default(task):
             continue

@@ -211,7 +211,6 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return _Way(self.fn.run, settings, next(iter(hooks), None), config)
 
     def _place(self, settings: Mapping[str, Any]) -> int:
-        """Return the index in `configs` of a configuration of the file."""
         return self._first + self._chosen.index(settings)
 
     def place_of(self, *told: Any, named: Mapping[str, Any] | None = None) -> int | None:
@@ -326,7 +325,6 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return next(iter([*same, *alike]), name)
 
     def _is_left(self, config: Any, named: Mapping[str, Any]) -> bool:
-        """Return whether the autotuner's own early_config_prune keeps *config* for a launch."""
         prune = None if self._author is None else self._author.early_config_prune
         if prune is None or prune is early_config_prune:  # which drops what would be slow
             return True
@@ -359,7 +357,6 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         return way
 
     def _check_complete(self, why: str, named: Mapping[str, Any] | None) -> None:
-        """Raise InputError if a launch with *named* lacks a constexpr."""
         if named is None or self.fn is not self._jit:
             return
         parameters = getattr(self._jit, "params", ())
@@ -443,7 +440,6 @@ def _value(value: Any) -> Any:
 
 
 def _triton_dtype(dtype: Any) -> str | None:
-    """Return Triton's name for a tensor's dtype, or None if Triton does not take it."""
     try:
         return None if dtype is None else TRITON_DTYPES[dtype_name(dtype)]
     except InputError:

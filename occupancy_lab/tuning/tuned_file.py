@@ -198,7 +198,6 @@ def _answer(file: TunedFile) -> Iterator[str]:
 
 
 def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
-    """Return a table of *launches*, one row each, with the settings in which they differ."""
     names = _settings(launches, alike=False)
     several = not any(_range(launches))
     rows = []
@@ -229,7 +228,6 @@ def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
 
 
 def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:
-    """Say how many of *launches* do not apply to other sizes."""
     if searched := sum(one.only is not None for one in launches):
         yield (
             f"At {count(searched, 'size')} a block was chosen that only the search tried: a launch"

@@ -119,7 +119,7 @@ def alternatives(draw: Callable[..., Any], case: Case) -> Alternatives:
     found, rows = otherwise(case).get("row_programs"), case.by_rows
     if case.record.prediction is None:
         return Alternatives()
-    config, own = case.config, case.recorded
+    config, own = case.record.config, case.recorded
     other = dataclasses.replace(config, num_warps=config.num_warps * 2)
     recorded, recorded_us = [], draw(TIMES)
     if own.us and recorded_us:

@@ -69,7 +69,7 @@ def full_of_numbers(make_case: Callable[..., Case], gpu: str, **changes: object)
         single.replace(**SINGLE),
         **changes,
     )
-    problem = case.problem
+    problem = case.record.problem
     record = dataclasses.replace(case.record, counts=rows(problem.rows, problem.cols, 792))
     case = dataclasses.replace(case, record=record)
     fast = Alternative("softmax_row", Config(1024, 4, 1), 5.0, 6.2)
@@ -177,7 +177,7 @@ def test_nothing_slower_is_advised(make_case: Callable[..., Case]) -> None:
     case = full_of_numbers(make_case, "h100")
     prediction = case.record.prediction
     assert prediction is not None
-    config = case.config
+    config = case.record.config
     for factor, advised in ((1.07, False), (0.995, False), (0.8, True)):
         rows = Alternative(
             "softmax_row", dataclasses.replace(config, num_stages=1), prediction.us * factor, 6.2
@@ -231,7 +231,7 @@ def test_the_fastest_neighbour_of_a_matrix_comes_first(make_case: Callable[..., 
     case = full_of_numbers(make_case, "h100")
     own = case.record.prediction
     quick = dataclasses.replace(own, us=own.us * 0.7, low_us=own.low_us * 0.7)
-    config = dataclasses.replace(case.config, num_warps=4)
+    config = dataclasses.replace(case.record.config, num_warps=4)
     record = dataclasses.replace(
         case.record, prediction=quick, matrix=dataclasses.replace(case.matrix, config=config)
     )

@@ -8,7 +8,8 @@ import triton
 from launched_kernels import layer_norm, matmul
 
 from occupancy_lab.errors import InputError, quoted
-from occupancy_lab.tuning.by_size import launches_at, read_sizes, tune_sizes
+from occupancy_lab.tuning.by_size import tune_sizes
+from occupancy_lab.tuning.sizes import launches_at, read_sizes
 
 SIGNATURE = "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,N,1e-5"
 
