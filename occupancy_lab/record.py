@@ -188,9 +188,11 @@ class Record(_Named):
         resident = None if self.plan is None else self.plan.resident_programs
         local, hits = None, 0.0
         if self.counts is not None:
-            given = (self.executed, resources, self.counts.programs)
-            local = local_memory(*given, resident, lanes=self.gpu.architecture.warp_size)
-            hits = l1_hits(*given, self.occupancy.programs_per_multiprocessor, self.gpu)
+            given = (self.executed, resources)
+            lanes = self.gpu.architecture.warp_size
+            local = local_memory(*given, self.counts.programs, resident, lanes=lanes)
+            fit = self.occupancy.programs_per_multiprocessor
+            hits = l1_hits(self.counts, *given, fit, self.gpu)
         found = moved(self.counts, work, self.gpu, local, hits)
         if found is None or not self.launch.warm:
             return found

@@ -120,10 +120,10 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
 def memory_of(launch: RecordedLaunch) -> Memory:
     """Return the bytes that the lab counts for a launch, by where they are served."""
     counts, resources, gpu = counts_of(launch), resources_of(launch), find_gpu(launch.gpu)
-    given = (executed_of(launch), resources, counts.programs)
-    local = local_memory(*given, resident(launch), lanes=32)
+    given = (executed_of(launch), resources)
+    local = local_memory(*given, counts.programs, resident(launch), lanes=32)
     fit = calculate(resources, gpu).occupancy.programs_per_multiprocessor
-    return memory(counts, gpu, local, l1_hits(*given, fit, gpu))
+    return memory(counts, gpu, local, l1_hits(counts, *given, fit, gpu))
 
 
 def _sectors(accesses: Iterable[Access], operation: str) -> Amount:

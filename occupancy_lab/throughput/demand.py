@@ -297,14 +297,14 @@ def demand_of(doing: Doing) -> Demand | None:
     is_cold = within is not None and memory.kept is None and not doing.in_program
     dirty = min(DIRTY * (gpu.l2_bytes or 0), EVICTED * (read + written)) if is_cold else 0.0
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
-    wanted = taken(total(one.sectors for one in counts.accesses if one.reads)) * SECTOR
+    wanted = taken(_loaded(counts)) * SECTOR
     stored = sum(
         whole + PARTIAL_STORE * partial_bytes(whole, taken(one.bytes))
         for one in counts.accesses
         if not one.reads
         for whole in (taken(one.sectors) * SECTOR,)
     )
-    cached = wanted * program.cached
+    cached = wanted * _hits(counts, executed, program)
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
     if not reads.is_exact:
         missed = max(missed, FEW_MISSED)  # a lower miss rate is not certain
@@ -472,18 +472,40 @@ def behind_others(
 
 
 def l1_hits(
-    executed: Executed | None, resources: Resources, programs: int, fit: int, gpu: Gpu
+    counts: Counts, executed: Executed | None, resources: Resources, fit: int, gpu: Gpu
 ) -> float:
-    """Return the share of the sectors that a launch's programs load which hit in the L1 cache.
+    """Return the share of the sectors in the *counts* of loads which hit in the L1 cache.
 
-    A sector counts once for all warps of a program. 0 where the binary was not followed.
+    0 where the binary was not followed.
     """
     program = followed_program(executed, gpu)
     if program is None or not fit:
         return 0.0
+    programs = counts.programs
     if resources.num_ctas > 1:
         programs, fit = programs * resources.num_ctas, ctas_per_sm(fit, gpu)
-    return behind_others(program, resources, programs, fit, gpu).cached
+    return _hits(counts, executed, behind_others(program, resources, programs, fit, gpu))
+
+
+def _hits(counts: Counts, executed: Executed | None, program: Program) -> float:
+    """Return the same for the *program* that follows others on its multiprocessor.
+
+    An operation of the source loads a sector once, and its instructions perhaps several times, each
+    time but the first from the L1 cache.
+    """
+    wanted = _loaded(counts)
+    if executed is None or not wanted.is_exact or "bulk_copies" in executed.kinds:
+        return program.cached
+    loads = [one for one in executed.accesses if one.operation in LOADS]
+    if not all(one.is_known for one in loads) or not wanted.low:
+        return program.cached
+    asked = sum(one.sectors.middle * (1.0 - one.shared) for one in loads)
+    return max(1.0 - asked * (1.0 - program.cached) / wanted.low, 0.0)
+
+
+def _loaded(counts: Counts) -> Amount:
+    """Return the sectors that the operations of the source load."""
+    return total(one.sectors for one in counts.accesses if one.reads)
 
 
 ATOMIC_CYCLES = 3.48
