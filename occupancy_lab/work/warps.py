@@ -489,9 +489,10 @@ class Warps:
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
         guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)
-        results = tuple(operations.places_of(self.code.written[number] & ~(1 << SHARED)))
         compute: Callable[[Sequence[Any]], Sequence[Any]] | None
         form = decoder.form(word)
+        written = 0 if form is not None else self.code.written[number] & ~(1 << SHARED)
+        results = tuple(operations.places_of(written))
         if form is not None:
             floats = hasattr(float_arithmetic, form.compute)
             operation = getattr(float_arithmetic if floats else arithmetic, form.compute)
