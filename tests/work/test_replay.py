@@ -11,6 +11,7 @@ from recorded_work import RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import architectures
 from occupancy_lab.work import operations, replay
 from occupancy_lab.work.counts import LATENCIES, Amount, GlobalAccess, Place
+from occupancy_lab.work.pipes import pipe_of
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code
 from occupancy_lab.work.waits import DEPBAR, LDGDEPBAR
@@ -47,7 +48,9 @@ def replay_of(
     """Return the replay of a program that executes each loop *passes* times, and all else once."""
     executions = {start: passes if start in code.loops else 1.0 for start in code.blocks}
     entered = dict.fromkeys(code.loops, 1.0)
-    return Replay(code, executions, entered, {}, accesses, num_warps=num_warps, architecture=HOPPER)
+    pipes = {number: pipe_of(one, HOPPER) for number, one in enumerate(code.words)}
+    known: dict[str, Any] = {"num_warps": num_warps, "architecture": HOPPER}
+    return Replay(code, executions, entered, pipes, {}, accesses, **known)
 
 
 def replayed(
