@@ -323,24 +323,31 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
         asking = by_warp(np.broadcast_to(mask, shape), lanes).any(axis=-1)
         warps = asking.sum(axis=(-2, -1))
         return warps, warps, warps
-    sectors = in_order(by_warp(np.where(mask, address // SECTOR, NOWHERE), lanes))
+    first = address[..., :1, :]
+    away = address[..., 0] // LINE - first[..., 0] // LINE
+    # Programs that are whole lines apart differ in tag banks only: the first stands for all.
+    if mask.shape[-2] > 1 or (address - away[..., None] * LINE != first).any():
+        first, away = address, away[..., :1]
+    alike = away.shape[-1]
+    sectors = in_order(by_warp(np.where(mask, first // SECTOR, NOWHERE), lanes))
     is_first = firsts(sectors)
     lines = sectors // QUARTERS
     begins = is_first.copy()
     begins[..., 1:] &= lines[..., 1:] != lines[..., :-1]
-    counted = passes = begins.sum(axis=-1)
-    several = passes > 1
+    counted = begins.sum(axis=-1)
+    passes, several = counted * alike, counted > 1
     if several.any():
         shape = (*several.shape, lanes)
-        some, asks = (
-            np.broadcast_to(by_warp(one, lanes), shape)[several] for one in (address, mask)
-        )
-        passes = passes.copy()
-        passes[several] = np.maximum(
-            _passes_of_tags(lines[several], begins[several]), passes_of_warps(some, asks, size)
-        )
-    over_all = (-2, -1)
-    return is_first.sum(axis=(-3, *over_all)), counted.sum(axis=over_all), passes.sum(axis=over_all)
+        some, asks = (np.broadcast_to(by_warp(one, lanes), shape)[several] for one in (first, mask))
+        moved = np.broadcast_to(away[..., None, None, :], (*several.shape, alike))[several]
+        of_all = (lines[several][:, None] + moved[..., None]).reshape(-1, lanes)
+        tags = _passes_of_tags(of_all, begins[several].repeat(alike, axis=0))
+        of_data = passes_of_warps(some, asks, size)[:, None]
+        passes[several] = np.maximum(tags.reshape(-1, alike), of_data).sum(axis=1)
+    asked, counted, passes = (
+        one.sum(axis=(-2, -1)) for one in (is_first.sum(axis=-1), counted, passes)
+    )
+    return asked * alike, counted * alike, passes
 
 
 def _passes_of_tags(lines: Any, counts: Any) -> Any:

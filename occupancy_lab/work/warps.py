@@ -17,6 +17,7 @@ import numpy as np
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import arithmetic, float_arithmetic, operations, threads
+from occupancy_lab.work.banks import one_row
 from occupancy_lab.work.operations import (
     ALWAYS,
     NEVER_WRITTEN,
@@ -319,8 +320,11 @@ class Warps:
                 self._write(result, value, unknown, where, is_alike=is_alike)
 
     def _write(self, place: int, value: Any, unknown: Any, where: Any, *, is_alike: bool) -> None:
-        if value is not None and value.size > MOST_NUMBERS:
-            raise TooWideError
+        if value is not None:
+            if value.size > MOST_NUMBERS:
+                raise TooWideError
+            if value.shape[1] > 1:
+                value = one_row(value)
         self.registers.write(place, value, unknown, where)
         before = self.alike.pop(place, None)
         if value is None or NEVER_WRITTEN >> place & 1:
