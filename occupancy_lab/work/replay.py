@@ -347,7 +347,12 @@ class Replay:
         return self._executions[start] / max(self._entered.get(header) or 1.0, 1e-9)
 
     def _next(self, block: Block, loops: Sequence[int]) -> int | None:
-        """Return the block that a warp goes to next, so that all executions come out right."""
+        """Return the block that a warp goes to next, so that all executions come out right.
+
+        A jump to itself, behind the call of a failed assertion, ends the program.
+        """
+        if block.successors == [block.start]:
+            return None
         ways = [one for one in dict.fromkeys(block.successors) if one in self._steps]
         left = [one for one in ways if self._total[one] + 0.5 < self._executions[one]]
         if len(left) == 1 or (block.jump is not None and block.jump.opcode == EXIT):
