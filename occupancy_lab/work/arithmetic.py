@@ -90,18 +90,20 @@ def iadd3(word: int, values: Sequence[Array]) -> Results:
         total = -first if negations[0] else first
         total = total - second if negations[1] else total + second
         return [total - third if negations[2] else total + third, None, None]
-    total = np.int64(0)
-    for value, negative in zip((first, second, third), negations, strict=True):
-        if not negative:
-            total = total + wide(value)
-        elif extended:
-            total = total + (WORD - wide(value))
-        else:
-            total = total + (WORD + 1 - wide(value))
+    whole = WORD if extended else WORD + 1
+    terms = [
+        whole - wide(value) if negative else wide(value)
+        for value, negative in zip((first, second, third), negations, strict=True)
+    ]
     if extended:
-        total = total + condition(word, carry, 87) + condition(word, other_carry, 77)
+        terms += [condition(word, carry, 87), condition(word, other_carry, 77)]
+    total = sum(sorted(terms, key=np.size), np.int64(0))  # few sums are as large as the largest
     over = total >> 32
-    return [narrow(total), over >= 1, over >= 2]
+    carries = ((1, 81), (2, 84))
+    return [
+        narrow(total),
+        *(over >= least if word >> place & 7 != 7 else None for least, place in carries),
+    ]
 
 
 def add64(word: int, values: Sequence[Array]) -> Results:
@@ -182,7 +184,7 @@ def lea(word: int, values: Sequence[Array]) -> Results:
         total = shifted + wide(second)
     if extended:
         total = total + condition(word, carry, 87)
-    return [narrow(total), total > WORD]
+    return [narrow(total), total > WORD if word >> 81 & 7 != 7 else None]
 
 
 def lop3(word: int, values: Sequence[Array]) -> Results:

@@ -352,23 +352,31 @@ def distinct(address: Any, mask: Any, size: int = WORD, lanes: int = WARP) -> tu
         asking = by_warp(np.broadcast_to(mask, shape), lanes).any(axis=-1)
         warps = asking.sum(axis=(-2, -1))
         return (warps,) * len(COUNTED)
-    sectors = in_order(by_warp(np.where(mask, address // SECTOR, NOWHERE), lanes))
+    first = address[..., :1, :]
+    away = address[..., 0] // LINE - first[..., 0] // LINE
+    # Programs that are whole lines apart differ in tag banks only: the first stands for all.
+    if mask.shape[-2] > 1 or (address - away[..., None] * LINE != first).any():
+        first, away = address, away[..., :1]
+    alike = away.shape[-1]
+    sectors = in_order(by_warp(np.where(mask, first // SECTOR, NOWHERE), lanes))
     is_first = firsts(sectors)
     lines = sectors // QUARTERS
     begins = is_first.copy()
     begins[..., 1:] &= lines[..., 1:] != lines[..., :-1]
     counted = begins.sum(axis=-1)
-    lookups, passes = counted.copy(), counted.copy()
-    several = counted > 1
+    lookups, passes, several = counted * alike, counted * alike, counted > 1
     if several.any():
         shape = (*several.shape, lanes)
-        some, asks = (
-            np.broadcast_to(by_warp(one, lanes), shape)[several] for one in (address, mask)
-        )
-        lookups[several] = _lookups(lines[several], begins[several])
-        passes[several] = passes_of_warps(some, asks, size)
-    sums = (one.sum(axis=(-2, -1)) for one in (counted, lookups, passes))
-    return is_first.sum(axis=(-3, -2, -1)), *sums
+        some, asks = (np.broadcast_to(by_warp(one, lanes), shape)[several] for one in (first, mask))
+        moved = np.broadcast_to(away[..., None, None, :], (*several.shape, alike))[several]
+        of_all = (lines[several][:, None] + moved[..., None]).reshape(-1, lanes)
+        tags = _lookups(of_all, begins[several].repeat(alike, axis=0))
+        lookups[several] = tags.reshape(-1, alike).sum(axis=1)
+        passes[several] = passes_of_warps(some, asks, size) * alike
+    asked, counted, lookups, passes = (
+        one.sum(axis=(-2, -1)) for one in (is_first.sum(axis=-1), counted, lookups, passes)
+    )
+    return asked * alike, counted * alike, lookups, passes
 
 
 def _lookups(lines: Any, counts: Any) -> Any:

@@ -93,6 +93,13 @@ def of_threads(mask: Any, threads: int) -> Any:
     return np.broadcast_to(mask, (len(mask), threads))
 
 
+def one_row(values: Any) -> Any:
+    """Return an array over programs and threads, with a single row where all rows are equal."""
+    if len(values) == 1 or (values[0] != values[-1]).any():
+        return values
+    return values[:1] if (values == values[:1]).all() else values
+
+
 def in_order(numbers: Any) -> Any:
     """Return the numbers sorted along the last axis."""
     is_sorted = (numbers[..., 1:] >= numbers[..., :-1]).all()
@@ -257,8 +264,9 @@ class Serving:
         return found * self._programs // len(mask)
 
     def _passes(self, address: Any, mask: Any, size: int, *, is_load: bool) -> int:
-        found = self._once(wavefronts, _moved(address, PASS), mask, size, is_load=is_load)
-        return found * self._programs // max(len(address), len(mask))
+        moved = one_row(_moved(address, PASS))
+        found = self._once(wavefronts, moved, mask, size, is_load=is_load)
+        return found * self._programs // max(len(moved), len(mask))
 
     def _once(self, count: Callable[..., int], *asked: Any, **how: bool) -> int:
         """Return the memoized result of *count* for arrays and numbers."""

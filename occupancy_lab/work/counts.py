@@ -90,7 +90,20 @@ NOTHING = Amount(0, 0)
 
 def total(amounts: Iterable[Amount]) -> Amount:
     """Return the sum of *amounts*."""
-    return sum(amounts, NOTHING)
+    return weighted((one, 1) for one in amounts)
+
+
+def weighted(amounts: Iterable[tuple[Amount, int]]) -> Amount:
+    """Return the sum of amounts that each count a number of times."""
+    low, high = 0, 0
+    endless = False
+    for one, times in amounts:
+        low += one.low * times
+        if one.high is None:
+            endless = True
+        else:
+            high += one.high * times
+    return Amount(low, None if endless else high)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from occupancy_lab.work.counts import NOTHING, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
-from occupancy_lab.work.live import live_registers, product_flops
+from occupancy_lab.work.live import TENSOR, live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP
 from occupancy_lab.work.passed import Passed, parameters_of
@@ -111,8 +111,8 @@ class SassRun(Run):
         places = [one or UNKNOWN_PLACE for one in read_lines(elf, texts.name, texts.ptx)]
         once = {one: one for one in places}
         kinds = [
-            "bulk_copies" if word & 0x1FF in BULK_COPIES else KINDS_BY_OPCODE.get(word & 0x1FF)
-            for word in code.words
+            "bulk_copies" if one in BULK_COPIES else KINDS_BY_OPCODE.get(one)
+            for one in code.opcodes
         ]
         threads = texts.num_warps * WARP
         self.ctas = texts.num_ctas
@@ -126,7 +126,7 @@ class SassRun(Run):
             + RESERVED_SHARED
         )
         self.stalls = stalls(content)
-        self.asks_shared = any(map(self._is_shared, code.words))
+        self.asks_shared = any(map(self._is_shared, range(len(code.words))))
         self.waiting = {*waiting(code)}
         self._serving: list[Serving] = []
 
@@ -138,7 +138,7 @@ class SassRun(Run):
             self._shared_access(number, self.executions[start], served)
             for start, block in self.code.blocks.items()
             for number in range(block.start, block.stop)
-            if self.executions[start] != NOTHING and self._is_shared(self.code.words[number])
+            if self._is_shared(number) and self.executions[start] != NOTHING
         )
         program = program_of(
             self.code,
@@ -178,12 +178,11 @@ class SassRun(Run):
 
     def access_of(self, number: int) -> tuple[str, int] | None:
         """Return the kind of an access to global memory and its bytes per thread; else None."""
-        word = self.code.words[number]
-        opcode = word & 0x1FF
+        opcode = self.code.opcodes[number]
         if opcode not in ACCESSES:
             return None
         operation = OPERATIONS.get(opcode, "store")
-        return operation, self.code.decoder.moved_bytes(word)
+        return operation, self.code.decoder.moved_bytes(self.code.words[number])
 
     def adds_floats(self, number: int) -> bool:
         """Tell whether an instruction is known to be an atomic operation on floats."""
@@ -199,19 +198,25 @@ class SassRun(Run):
     def marks(self, often: Mapping[int, float]) -> Marks:
         """Return what is known of each instruction."""
         waited = waits(self.code, self.stalls, often, self.threads)
-        words = self.code.words
+        words, opcodes = self.code.words, self.code.opcodes
         return Marks(
             self.stalls,
             [stall + waited.get(number, 0.0) for number, stall in enumerate(self.stalls)],
-            [WARP * operations.local_bytes(one) if one & 0x1FF in LOCAL else 0 for one in words],
-            [product_flops(one) for one in words],
+            [
+                WARP * operations.local_bytes(word) if opcode in LOCAL else 0
+                for word, opcode in zip(words, opcodes, strict=True)
+            ],
+            [
+                product_flops(word) if opcode in TENSOR else 0
+                for word, opcode in zip(words, opcodes, strict=True)
+            ],
             live_registers(self.code),
         )
 
-    def _is_shared(self, word: int) -> bool:
+    def _is_shared(self, number: int) -> bool:
         """Tell whether an instruction accesses shared memory and is ever executed."""
-        opcode = word & 0x1FF
-        return opcode in ASKING_SHARED and word >> 12 & 15 != NEVER
+        code = self.code
+        return code.opcodes[number] in ASKING_SHARED and code.words[number] >> 12 & 15 != NEVER
 
     def _shared_access(
         self, number: int, executions: Amount, served: Sequence[Mapping[int, Served]]

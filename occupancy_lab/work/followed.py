@@ -7,6 +7,7 @@ allows, that is spread evenly over programs sorted by how much they execute.
 
 from __future__ import annotations
 
+import functools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -29,6 +30,7 @@ from occupancy_lab.work.counts import (
     Place,
     Unknown,
     total,
+    weighted,
 )
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.samples import GOLDEN
@@ -146,10 +148,15 @@ class Run(ABC):
         """Tell whether an instruction is known to be an atomic operation on floats."""
         return False
 
+    @functools.cached_property
+    def accessing(self) -> Mapping[int, tuple[str, int]]:
+        """The kind of each access to global memory and its bytes per thread, by its number."""
+        found = ((number, self.access_of(number)) for number in range(len(self.places)))
+        return {number: access for number, access in found if access is not None}
+
     def bytes_of(self, number: int) -> int:
         """Return the bytes per thread of an access to global memory, 0 for other instructions."""
-        access = self.access_of(number)
-        return 0 if access is None else access[1]
+        return self.accessing[number][1] if number in self.accessing else 0
 
     @abstractmethod
     def marks(self, often: Mapping[int, float]) -> Marks:
@@ -182,7 +189,7 @@ class Run(ABC):
             for start, block in self.code.blocks.items()
             if executions[start] != NOTHING
             for number in range(block.start, block.stop)
-            if (access := self.access_of(number)) is not None
+            if (access := self.accessing.get(number)) is not None
         )
         lines = self._lines(executions)
         return Executed(
@@ -206,7 +213,7 @@ class Run(ABC):
         assumed = Assumed(None, self._endings()[0])
         self._followed(needed, some, assumed, visits, MOST_BLOCKS_OF_ADDRESSES)
         for number, asked in asking.by_instruction.items():
-            access = self.access_of(number)
+            access = self.accessing.get(number)
             if access is not None and access[0] not in LOADS and asked.tensor is not None:
                 self.passed.forget(asked.tensor)
 
@@ -326,7 +333,7 @@ class Run(ABC):
             start
             for start, block in self.code.blocks.items()
             for number in range(block.start, block.stop)
-            if self.access_of(number) is not None
+            if number in self.accessing
         )
         times = sum(counted[start] * number for start, number in accesses.items())
         if not times and not self.asks_shared:
@@ -406,7 +413,9 @@ class Run(ABC):
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
-        found: dict[int, dict[str | None, list[Amount]]] = defaultdict(lambda: defaultdict(list))
+        found: dict[int, dict[str | None, list[tuple[Amount, int]]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
         often = {start: self._typical(one) for start, one in executions.items()}
         marks = self.marks(often)
         cycles: Counter[int] = Counter()
@@ -431,21 +440,21 @@ class Run(ABC):
                     counter[FLOPS] += flops
             for place, counter in counts.items():
                 for kind, times in counter.items():
-                    found[place][kind].append(executions[start] * times)
+                    found[place][kind].append((executions[start], times))
         places = {id(one): one for one in self.places}
         lines = [
             ExecutedLine(
                 places[place],
-                total(kinds[INSTRUCTIONS]),
+                weighted(kinds[INSTRUCTIONS]),
                 {
-                    kind: total(amounts)
+                    kind: weighted(amounts)
                     for kind, amounts in kinds.items()
                     if kind is not None and kind not in SUMMED
                 },
-                total(kinds[STALLS]),
+                weighted(kinds[STALLS]),
                 cycles[place],
-                total(kinds[LOCAL_BYTES]),
-                None if NOT_DECODED in kinds else total(kinds[FLOPS]),
+                weighted(kinds[LOCAL_BYTES]),
+                None if NOT_DECODED in kinds else weighted(kinds[FLOPS]),
                 live[place],
             )
             for place, kinds in found.items()
@@ -508,7 +517,7 @@ class Run(ABC):
         found = [
             ("loop" if one in leaves else "branch", one) if one in ends else ("mask", one)
             for one in sorted(unknown)
-            if one in ends or self.access_of(one) is not None
+            if one in ends or one in self.accessing
         ]
         found += [("address", one.instruction) for one in accesses if not one.is_known]
         return tuple(

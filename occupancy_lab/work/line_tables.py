@@ -59,6 +59,9 @@ class _Reader:
 
     def leb(self, *, signed: bool = False) -> int:
         """Return the next variable-length number (LEB128)."""
+        if self.offset < len(self.content) and not (byte := self.content[self.offset]) & 0x80:
+            self.offset += 1
+            return byte - 0x80 if signed and byte & 0x40 else byte
         value = shift = 0
         while True:
             byte = self.number("B")
@@ -195,70 +198,43 @@ def _read_files(reader: _Reader, files: dict[int, str]) -> None:
         files[len(files) + 1] = f"{place}/{file}" if place else file
 
 
-@dataclass(slots=True)
-class _State:
-    """The state of a line program."""
-
-    start: int = 0
-    """The offset at which the address was set."""
-    address: int = 0
-    file: int = 1
-    line: int = 1
-    column: int = 0
-
-    def row(self) -> tuple[int, Row]:
-        return self.start, (self.address, self.file, self.line, self.column)
-
-
-def _program(
+def _program(  # noqa: C901, PLR0912 - a case for each opcode
     reader: _Reader, end: int, base: int, span: int, operands: Sequence[int]
 ) -> Iterator[tuple[int, Row]]:
-    state = _State()
-    content, last = reader.content, len(operands)
+    """Yield the rows of a line program, with the offset at which each address was set."""
+    content, special = reader.content, len(operands) + 1
+    start, address, file, line, column = beginning = 0, 0, 1, 1, 0
     while reader.offset < end:
         opcode = content[reader.offset]
         reader.offset += 1
-        if opcode > last:
-            advance, more = divmod(opcode - last - 1, span or 1)
-            state.address += advance
-            state.line += base + more
-            yield state.row()
+        if opcode >= special:
+            advance, more = divmod(opcode - special, span or 1)
+            address += advance
+            line += base + more
+            yield start, (address, file, line, column)
         elif opcode == COPY:
-            yield state.row()
-        elif opcode == EXTENDED:
-            state = _extended(reader, state)
+            yield start, (address, file, line, column)
+        elif opcode == ADVANCE_LINE:
+            line += reader.leb(signed=True)
+        elif opcode == ADVANCE_ADDRESS:
+            address += reader.leb()
+        elif opcode == SET_FILE:
+            file = reader.leb()
+        elif opcode == SET_COLUMN:
+            column = reader.leb()
         elif opcode == CONSTANT_ADVANCE:
-            state.address += (255 - last - 1) // (span or 1)
-        else:
-            _standard(reader, state, opcode, operands[opcode - 1])
-
-
-def _extended(reader: _Reader, state: _State) -> _State:
-    """Execute an extended opcode, and return the state after it."""
-    length = reader.leb()
-    following = reader.offset + length
-    opcode = reader.number("B")
-    if opcode == SET_ADDRESS:
-        state.start = reader.offset
-        state.address = reader.number("Q")
-    elif opcode == END_SEQUENCE:
-        state = _State()
-    reader.offset = following
-    return state
-
-
-def _standard(reader: _Reader, state: _State, opcode: int, operands: int) -> None:
-    """Execute an opcode that changes one number, or skip one that is not needed."""
-    if opcode == ADVANCE_ADDRESS:
-        state.address += reader.leb()
-    elif opcode == ADVANCE_LINE:
-        state.line += reader.leb(signed=True)
-    elif opcode == SET_FILE:
-        state.file = reader.leb()
-    elif opcode == SET_COLUMN:
-        state.column = reader.leb()
-    elif opcode == FIXED_ADVANCE:
-        state.address += reader.number("H")
-    else:
-        for _ in range(operands):
-            reader.leb()
+            address += (255 - special) // (span or 1)
+        elif opcode == FIXED_ADVANCE:
+            address += reader.number("H")
+        elif opcode == EXTENDED:
+            length = reader.leb()
+            following = reader.offset + length
+            kind = reader.number("B")
+            if kind == SET_ADDRESS:
+                start, address = reader.offset, reader.number("Q")
+            elif kind == END_SEQUENCE:
+                start, address, file, line, column = beginning
+            reader.offset = following
+        else:  # one that is not needed
+            for _ in range(operands[opcode - 1]):
+                reader.leb()

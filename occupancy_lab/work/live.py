@@ -134,22 +134,35 @@ def live_at(
     By instruction, *needed* has the registers that it reads, *written* those that it writes, and
     *kept* those of whose previous value it keeps something.
     """
-    found = [0] * len(needed)
-    before = dict.fromkeys(blocks, 0)
+    summed = {}
+    for start, block in blocks.items():
+        own, passing = 0, ~0
+        for number in range(block.stop - 1, start - 1, -1):
+            own = own & kept[number] | needed[number]
+            passing &= kept[number]
+        summed[start] = own, passing
+    before = dict.fromkeys(sorted(blocks, reverse=True), 0)
+
+    def behind(start: int) -> int:
+        live = 0
+        for other in blocks[start].successors:
+            live |= before.get(other, 0)
+        return live
+
     changed = True
     while changed:
         changed = False
-        for start in sorted(blocks, reverse=True):
-            block = blocks[start]
-            live = 0
-            for other in block.successors:
-                live |= before.get(other, 0)
-            for number in range(block.stop - 1, start - 1, -1):
-                after = live | written[number]
-                live = live & kept[number] | needed[number]
-                found[number] = after | live
+        for start, live in before.items():
+            own, passing = summed[start]
+            before[start] = behind(start) & passing | own
             changed = changed or live != before[start]
-            before[start] = live
+    found = [0] * len(needed)
+    for start, block in blocks.items():
+        live = behind(start)
+        for number in range(block.stop - 1, start - 1, -1):
+            after = live | written[number]
+            live = live & kept[number] | needed[number]
+            found[number] = after | live
     return found
 
 

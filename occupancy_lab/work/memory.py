@@ -228,9 +228,7 @@ def moved(
     return replace(found, **said, given=bool(said))
 
 
-def memory(
-    counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: float = 0.0
-) -> Memory:
+def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: float = 0.0) -> Memory:
     """Return the bytes that a launch moves, including its *local* memory.
 
     *hits* is the share of the sectors that its programs load which hit in the L1 cache. Device
@@ -337,8 +335,9 @@ def is_granular(gpu: Gpu) -> bool:
 def _through(counts: Counts, gpu: Gpu, hits: float) -> Amount:
     """Return the bytes that programs request from the L2 cache and write to it.
 
-    Of the sectors that they load, the share *hits* is in the L1 cache. Of a table that fits easily into the L1 cache, a program loads each sector at most once,
-    wherever in it the addresses are that are not known.
+    Of the sectors that they load, the share *hits* is in the L1 cache. Of a table that fits easily
+    into it, a program loads each sector at most once, wherever in it the addresses are that are not
+    known.
     """
     room = (gpu.architecture.l1_bytes or 0) * EASILY
     sizes = {

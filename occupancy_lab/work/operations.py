@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -37,8 +37,7 @@ AMPERE, HOPPER, BLACKWELL = 80, 90, 100
 """From BLACKWELL on there are 255 uniform registers; before it there are 63."""
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(NamedTuple):
     """An operand that is an immediate, or that is at an offset in a bank of constants."""
 
     number: int
@@ -260,8 +259,8 @@ class Decoder:
     def __init__(self, arch: int) -> None:
         self.is_ampere, self.is_hopper = arch >= AMPERE, arch >= HOPPER
         self.is_blackwell = arch >= BLACKWELL
-        self._writes: dict[int, int] = {}
         self._reads: dict[int, int] = {}
+        self._sources: dict[int, list[Source]] = {}
         self.slots: dict[int, int] = {}
         """The register numbers of places of local memory, by their offset from the stack
         pointer."""
@@ -315,8 +314,11 @@ class Decoder:
 
     def sources(self, word: int, form: Form) -> list[Source]:
         """Return what an arithmetic instruction reads, in the order of its form."""
-        operands = dict(zip("abc", self.operands(word), strict=True))
-        operands["o"] = operands["c" if word >> 9 & 7 in OTHER_LAST else "b"]
+        if word in self._sources:
+            return self._sources[word]
+        first, second, third = self.operands(word)
+        other = third if word >> 9 & 7 in OTHER_LAST else second
+        operands = {"a": first, "b": second, "c": third, "o": other}
         found: list[Source] = []
         for one in form.reads:
             if isinstance(one, int):
@@ -326,6 +328,7 @@ class Decoder:
             found.append(source)
             if one.isupper():
                 found.append(_behind(source))
+        self._sources[word] = found
         return found
 
     def results(self, word: int, form: Form) -> list[int]:
@@ -343,17 +346,12 @@ class Decoder:
 
     def writes(self, word: int) -> int:
         """Return the registers that an instruction writes, as a bit set."""
-        found = self._writes.get(word & CONTENT)
-        if found is None:
-            found = self._writes[word & CONTENT] = self._written(word)
-        return found
-
-    def _written(self, word: int) -> int:
         opcode = word & 0x1FF
-        places = [word >> place & 7 for place in PREDICATE_RESULTS.get(opcode, ())]
         is_uniform = opcode in UNIFORM_RESULT and opcode != ELECT
         first = UNIFORM_PREDICATES if is_uniform else PREDICATES
-        found = bits(first + place for place in places)
+        found = 0
+        for place in PREDICATE_RESULTS.get(opcode, ()):
+            found |= 1 << first + (word >> place & 7)
         if opcode not in NO_RESULT:
             found |= self._written_registers(word)
         elif opcode == R2P:

@@ -108,21 +108,21 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
             executions[start] *= num_warps  # one warp issues the copy that all wait for
     entered = a_warp(way.entered, typical)
 
+    mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
+    pipes = {one: pipe_of(code.words[one], architecture) for one, _ in _executed(code, mean)}
+
     def replay_of(some: Iterable[GlobalAccess]) -> Replay:
         own = {one.instruction: one for one in some}
         known: dict[str, Any] = {"num_warps": num_warps, "architecture": architecture}
-        return Replay(code, executions, entered, cycles, own, **known)
+        return Replay(code, executions, entered, pipes, cycles, own, **known)
 
     replay = replay_of(accesses)
-    mean = {one: _mean(warps, slice(None)) for one, warps in way.executions.items()}
     alone = tuple(replay.cycles(latency) for latency in LATENCIES)
     kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
     loaded_lines, stored_lines = asked_lines(accesses, programs)
-    empties = any(code.words[one] & 0x1FF == operations.CCTL for one, _ in _executed(code, mean))
+    empties = any(code.opcodes[one] == operations.CCTL for one in pipes)
     found = Program(
-        pipes=_pipes(
-            code, mean, moving, finding, shared, architecture=architecture, programs=programs
-        ),
+        pipes=_pipes(code, mean, pipes, moving, finding, shared, architecture, programs),
         alone=tuple(cycles / weight for cycles in alone),
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
         code_cycles=replay.cycles(LATENCIES[1], code=CODE_CYCLES) - alone[1],
@@ -162,7 +162,7 @@ def phases(code: Code, executions: Mapping[int, float]) -> float:
     has_loaded = is_behind = False
     loads, behind, elsewhere = list[float](), list[float](), 0.0
     for number, times in _executed(code, dict(sorted(executions.items()))):
-        opcode = code.words[number] & 0x1FF
+        opcode = code.opcodes[number]
         if opcode in LOADING:
             has_loaded, is_behind = True, False
             loads.append(times)
@@ -223,11 +223,12 @@ def _executed(code: Code, executions: Mapping[int, float]) -> Iterator[tuple[int
 
 def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
     """Return the bytes of local memory that a program moves by instructions of *opcode*."""
-    executed = ((code.words[number], times) for number, times in _executed(code, mean))
+    if opcode not in code.opcodes:
+        return 0
     return sum(
-        times * WARP * operations.local_bytes(word)
-        for word, times in executed
-        if word & 0x1FF == opcode
+        times * WARP * operations.local_bytes(code.words[number])
+        for number, times in _executed(code, mean)
+        if code.opcodes[number] == opcode
     )
 
 
@@ -306,13 +307,13 @@ def lsu_cycles(
     return found, finding
 
 
-def _pipes(  # noqa: PLR0913 - the parts of a launch
+def _pipes(  # noqa: PLR0913, PLR0917 - the parts of a launch
     code: Code,
     executions: Mapping[int, float],
+    pipes: Mapping[int, tuple[str | None, float]],
     moving: Mapping[int, float],
     finding: Mapping[int, float],
     shared: Iterable[SharedAccess],
-    *,
     architecture: CudaArchitecture,
     programs: int,
 ) -> dict[str, float]:
@@ -320,7 +321,7 @@ def _pipes(  # noqa: PLR0913 - the parts of a launch
     lookups = 0.0
     for number, times in _executed(code, executions):
         found[ISSUE] += times / SCHEDULERS
-        pipe, busy = pipe_of(code.words[number], architecture)
+        pipe, busy = pipes[number]
         if pipe == LSU:
             found[LSU] += times * moving.get(number, busy)
             lookups += times * finding.get(number, 0.0)

@@ -10,15 +10,14 @@ warps of the program are assumed to do the same at the same time, on the same pi
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import CACHED_CYCLES
 from occupancy_lab.work.memory import beyond
-from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU, pipe_of
+from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU
 from occupancy_lab.work.slices import EXIT
 from occupancy_lab.work.waits import (
     COPIES_LEFT_BIT,
@@ -84,8 +83,7 @@ PLAIN, LOAD, COPY, END_COPIES, WAIT_COPIES, PRODUCT, END_PRODUCTS, WAIT_PRODUCTS
 BULK, EXPECT, WAIT_BULK, SYNCHRONIZE, LOCAL = range(8, 13)
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """An instruction as it is replayed."""
 
     stall: float
@@ -158,11 +156,12 @@ def _kind(word: int) -> tuple[int, int]:
 class Replay:
     """A warp of a program that is alone on a multiprocessor."""
 
-    def __init__(  # noqa: PLR0913 - what a warp does, and where
+    def __init__(  # noqa: PLR0913, PLR0917 - what a warp does, and where
         self,
         code: Code,
         executions: Mapping[int, float],
         entered: Mapping[int, float],
+        pipes: Mapping[int, tuple[str | None, float]],
         cycles: Mapping[int, float],
         accesses: Mapping[int, GlobalAccess],
         *,
@@ -171,8 +170,8 @@ class Replay:
     ) -> None:
         """Take how often a warp executes each block of *code*, and how often it enters each loop.
 
-        By an instruction's number, *cycles* has for how long an access keeps the lsu pipe busy, and
-        *accesses* its access to global memory.
+        By an instruction's number, *pipes* has what `pipe_of` returns, *cycles* for how long an
+        access keeps the lsu pipe busy, and *accesses* its access to global memory.
         """
         self._code, self._executions, self._entered = code, executions, entered
         self._share = max(num_warps / SCHEDULERS, 1.0)
@@ -181,7 +180,7 @@ class Replay:
 
         def step(number: int) -> Step:
             word = code.words[number]
-            pipe, least = pipe_of(word, architecture)
+            pipe, least = pipes[number]
             kind, left = _kind(word)
             taken = cycles.get(number, least)
             access = accesses.get(number)
@@ -348,7 +347,12 @@ class Replay:
         return self._executions[start] / max(self._entered.get(header) or 1.0, 1e-9)
 
     def _next(self, block: Block, loops: Sequence[int]) -> int | None:
-        """Return the block that a warp goes to next, so that all executions come out right."""
+        """Return the block that a warp goes to next, so that all executions come out right.
+
+        A jump to itself, behind the call of a failed assertion, ends the program.
+        """
+        if block.successors == [block.start]:
+            return None
         ways = [one for one in dict.fromkeys(block.successors) if one in self._steps]
         left = [one for one in ways if self._total[one] + 0.5 < self._executions[one]]
         if len(left) == 1 or (block.jump is not None and block.jump.opcode == EXIT):
@@ -378,39 +382,47 @@ class Replay:
         self._credit[start] -= 1.0
         return first
 
-    def _run(self, start: int) -> None:
-        """Replay a block: waits, issue on a pipe, and the scoreboards that instructions set."""
-        ready, free, line = self._ready, self._free, None
+    def _run(self, start: int) -> None:  # noqa: C901 - in one piece, as most of a replay's time
+        """Replay a block: waits, issue on a pipe, and the scoreboards that instructions set.
+
+        It calls no function for most instructions, not even `max`.
+        """
+        ready, free, now, line = self._ready, self._free, self._now, None
+        fetches = self._a_line or self._refetches
         for one in self._steps[start]:
-            if one.line != line:
-                line = one.line
-                self._come_to(line, self._fetch[start])
-            now = self._now
-            for place in one.waits:
-                now = max(now, ready[place])
-            done, pipe = now, one.pipe
+            stall, waits, result, operands, kind, _, pipe, cycles, busy, latency, _, _, at = one
+            if at != line and fetches:
+                line = at
+                now = self._come_to(line, self._fetch[start], now)
+            for place in waits:
+                if ready[place] > now:  # noqa: PLR1730
+                    now = ready[place]
+            done = now
             if pipe is not None:
-                done = max(now, free[pipe])
-                free[pipe] = done + one.busy
+                if free[pipe] > done:  # noqa: PLR1730
+                    done = free[pipe]
+                free[pipe] = done + busy
                 if pipe == LSU:  # it has a queue: the warp goes on before the request is served
-                    done += one.cycles
+                    done += cycles
                 elif pipe == TENSOR:
-                    done += one.busy
+                    done += busy
                 else:
                     now = done
-            self._now = now
             read = done + READ_CYCLES
-            done += one.latency
-            if one.kind != PLAIN:
+            done += latency
+            if kind != PLAIN:
+                self._now = now
                 done = self._special(one, done)
-            if one.result != NO_SCOREBOARD and done > ready[one.result]:
-                ready[one.result] = done
-            if one.operands != NO_SCOREBOARD and read > ready[one.operands]:
-                ready[one.operands] = read
-            self._now += one.stall
+                now = self._now
+            if result != NO_SCOREBOARD and done > ready[result]:
+                ready[result] = done
+            if operands != NO_SCOREBOARD and read > ready[operands]:
+                ready[operands] = read
+            now += stall
+        self._now = now
 
-    def _come_to(self, line: int, fetch: float) -> None:
-        """Wait for a line of code, which takes *fetch* cycles where it was evicted."""
+    def _come_to(self, line: int, fetch: float, now: float) -> float:
+        """Return when a line of code is there, which takes *fetch* cycles where it was evicted."""
         cycles = 0.0 if line in self._lines else self._a_line
         self._lines.add(line)
         if self._refetches:
@@ -421,8 +433,9 @@ class Replay:
             if len(self._near) * CODE_BYTES > NEAR_CODE_BYTES:
                 del self._near[next(iter(self._near))]
         if cycles:
-            self._now = max(self._now, self._line_there)
-            self._line_there = self._now + cycles
+            now = max(now, self._line_there)
+            self._line_there = now + cycles
+        return now
 
     def _special(self, one: Step, done: float) -> float:
         """Apply an instruction's special effect, and return when its result is there."""

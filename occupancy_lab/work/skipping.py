@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, SIGNED_BIT, looked_up
+from occupancy_lab.work.banks import one_row
 from occupancy_lab.work.counts import SECTOR
 from occupancy_lab.work.operations import (
     LDL,
@@ -118,7 +119,8 @@ class Skipping:
     ) -> None:
         if self.repeat > 1:
             for register, growth in self._growth.items():
-                registers.values[register] += np.uint32(self.repeat - 1) * growth
+                grown = np.uint32(self.repeat - 1) * growth
+                registers.values[register] = registers.values[register] + grown
             self.repeat = 1
             return
         if any(other in self._loops[start] for other in pending):
@@ -218,10 +220,13 @@ def _until_different(
 
 def _until_carried(growth: Any, now: Any, low_bits: Any) -> int:
     """Return for how many passes the bits above the lowest *low_bits* of a number stay."""
+    growth = one_row(growth)
     up = growth.astype(np.int32).astype(np.int64)
-    above = np.int64(1) << low_bits
-    place = now.astype(np.int64) % above
-    room = np.where(up > 0, above - 1 - place, place)
+    last = (np.int64(1) << low_bits) - 1
+    highest = lowest = now & last.astype(np.uint32)
+    if len(growth) == 1 and np.ndim(low_bits) == 0:  # the programs next to the end are enough
+        highest, lowest = highest.max(axis=0), lowest.min(axis=0)
+    room = np.where(up > 0, last - highest, lowest)
     return int(
         (room // np.maximum(np.abs(up), 1))[np.broadcast_to(up != 0, room.shape)].min(initial=NEVER)
     )

@@ -100,6 +100,11 @@ class Code:
     lanes: int = WARP
 
     @functools.cached_property
+    def opcodes(self) -> Sequence[int]:
+        """The lowest 9 bits of each instruction's opcode."""
+        return [one & 0x1FF for one in self.words]
+
+    @functools.cached_property
     def written(self) -> Sequence[int]:
         """The registers that each instruction writes, as bit sets."""
         return [self.decoder.writes(one) for one in self.words]
@@ -332,20 +337,24 @@ def _live_before(  # noqa: PLR0913
     code: Code, block: Block, roots: frozenset[int], found: int, needed: set[int], *, shared: bool
 ) -> int:
     """Return what is live before *block*, where *found* is live after it; add to *needed*."""
-    decoder = code.decoder
+    decoder, all_written, opcodes = code.decoder, code.written, code.opcodes
     live = _Live(found)
     for number in range(block.stop - 1, block.start - 1, -1):
-        word, written = code.words[number], code.written[number]
+        written, opcode = all_written[number], opcodes[number]
+        matters = written & (live.registers | PREDICATE_BITS)
+        if not matters and opcode not in roots and number not in needed:
+            continue
+        word = code.words[number]
         guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word) << 1 | word >> 15 & 1
         if written & PREDICATE_BITS:
             live.forget(written)
         if live.wants(written, guard):
             needed.add(number)
             under = live.made(written, guard)
-            under = None if word & 0x1FF in operations.OF_OTHERS else under
-            if not shared or word & 0x1FF != operations.LDS:
+            under = None if opcode in operations.OF_OTHERS else under
+            if not shared or opcode != operations.LDS:
                 live.read(decoder.reads(word), under)
-        if word & 0x1FF in roots:
+        if opcode in roots:
             needed.add(number)
             reads = decoder.shared_reads(word) if shared else decoder.address_reads(word)
             live.read(reads, guard)

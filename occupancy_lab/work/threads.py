@@ -7,7 +7,7 @@ the known values of these sources to the values of its results.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -56,8 +56,7 @@ class Launched:
     """The results of counters that all programs of the launch share; None where not known."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """An instruction that is computed."""
 
     number: int

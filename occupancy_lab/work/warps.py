@@ -17,6 +17,7 @@ import numpy as np
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import BinaryError
 from occupancy_lab.work import arithmetic, float_arithmetic, operations, threads
+from occupancy_lab.work.banks import one_row
 from occupancy_lab.work.operations import (
     ALWAYS,
     NEVER_WRITTEN,
@@ -49,6 +50,8 @@ OF_CTA = (1 << 24) - 1
 """The bits of a shared-memory address within a CTA's window; higher bits select the CTA."""
 MOST_SECONDS = 10.0
 """The limit of processor time; recorded launches take three seconds at the most."""
+UNTIMED = 32
+"""Blocks between looks at the clock, one of which takes as long as a few instructions."""
 MOST_NUMBERS = 1 << 20
 """The most elements of an array: programs times threads."""
 ALIKE: Any = np.full((1, 1), 1 << 14, np.uint32)
@@ -317,8 +320,11 @@ class Warps:
                 self._write(result, value, unknown, where, is_alike=is_alike)
 
     def _write(self, place: int, value: Any, unknown: Any, where: Any, *, is_alike: bool) -> None:
-        if value is not None and value.size > MOST_NUMBERS:
-            raise TooWideError
+        if value is not None:
+            if value.size > MOST_NUMBERS:
+                raise TooWideError
+            if value.shape[1] > 1:
+                value = one_row(value)
         self.registers.write(place, value, unknown, where)
         before = self.alike.pop(place, None)
         if value is None or NEVER_WRITTEN >> place & 1:
@@ -487,9 +493,10 @@ class Warps:
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
         guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)
-        results = tuple(operations.places_of(self.code.written[number] & ~(1 << SHARED)))
         compute: Callable[[Sequence[Any]], Sequence[Any]] | None
         form = decoder.form(word)
+        written = 0 if form is not None else self.code.written[number] & ~(1 << SHARED)
+        results = tuple(operations.places_of(written))
         if form is not None:
             floats = hasattr(float_arithmetic, form.compute)
             operation = getattr(float_arithmetic if floats else arithmetic, form.compute)
@@ -525,9 +532,9 @@ def _turns(most: int) -> Iterator[int]:
     """Yield *most* numbers, or fewer where that takes longer than MOST_SECONDS."""
     deadline = time.process_time() + MOST_SECONDS
     for number in range(most):
-        yield number
-        if time.process_time() > deadline:
+        if number % UNTIMED == 0 and time.process_time() > deadline:
             return
+        yield number
 
 
 def by_warp(values: Any, lanes: int = WARP) -> Any:

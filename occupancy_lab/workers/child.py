@@ -77,6 +77,8 @@ MOST_BYTES = 1 << 26
 """The largest valid answer, bytes; the longest answer, a batch's measurements, has some 1e5."""
 MOST_CHARACTERS = 300
 """A quoted line is cut to this length, because it is part of a sentence or a table's cell."""
+AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
+UNIONS = (typing.Union, types.UnionType)
 AT_ONCE = 1e6
 """The longest single wait, seconds; epoll takes at most 2**31 ms, which are 2.1e6 s."""
 
@@ -391,7 +393,7 @@ def from_line(kind: Any, line: str) -> Any:
 def _reader(kind: Any) -> Callable[[Any], Any]:
     """Return a function that makes a *kind* from JSON: dataclass, tuple, union, text, number."""
     of = typing.get_args(kind)
-    if typing.get_origin(kind) in {typing.Union, types.UnionType}:
+    if typing.get_origin(kind) in UNIONS:
         return functools.partial(_one_of, [_reader(one) for one in of])
     if typing.get_origin(kind) is tuple:
         return functools.partial(_items, of[0])
@@ -404,8 +406,10 @@ def _reader(kind: Any) -> Callable[[Any], Any]:
 
 def _one_of(readers: Sequence[Callable[[Any], Any]], plain: Any) -> Any:
     for reader in readers:
-        with contextlib.suppress(ValueError):
+        try:
             return reader(plain)
+        except ValueError:
+            continue
     raise _no(plain, "what it may be")
 
 
@@ -435,9 +439,17 @@ def _single(kind: Any, plain: Any) -> Any:
 
 
 @functools.cache
-def _fields(kind: Any) -> dict[str, Callable[[Any], Any]]:
+def _fields(kind: Any) -> dict[str, tuple[frozenset[Any], Callable[[Any], Any]]]:
+    """Return the types of values that need no reader, and the reader of others, by field."""
     hints = typing.get_type_hints(kind)
-    return {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
+    kinds = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+    return {name: (_as_they_are(one), _reader(one)) for name, one in kinds.items()}
+
+
+def _as_they_are(kind: Any) -> frozenset[Any]:
+    """Return the types of JSON that a *kind* of plain values takes; none where it converts some."""
+    of = frozenset(typing.get_args(kind) if typing.get_origin(kind) in UNIONS else {kind})
+    return of if of <= AS_THEY_ARE and not of >= {int, float} else frozenset()
 
 
 def _dataclass(kind: Any, plain: Any) -> Any:
@@ -447,7 +459,12 @@ def _dataclass(kind: Any, plain: Any) -> Any:
     if plain.keys() != fields.keys():
         msg = f"{kind.__name__} has the fields {', '.join(fields)}, not {', '.join(plain)}"
         raise ValueError(msg)
-    return kind(**{name: read(plain[name]) for name, read in fields.items()})
+    return kind(
+        **{
+            name: one if type(one := plain[name]) in as_is else read(one)
+            for name, (as_is, read) in fields.items()
+        }
+    )
 
 
 def _no(plain: Any, kind: str) -> ValueError:

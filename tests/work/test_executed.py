@@ -120,7 +120,7 @@ def test_lines_have_kinds_and_the_calls_that_lead_to_them() -> None:
 def test_skipping_passes_hardly_changes_anything(
     columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Skipping passes of loops only changes L1 hits and the passes of the L1 cache, slightly.
+    """Skipping passes of loops only changes L1 hits and the lookups of the L1 cache, slightly.
 
     A pass that stands for others may load what another loop loaded, which then counts as distinct,
     and the tag banks of its lines stand for those of the others.
@@ -131,13 +131,13 @@ def test_skipping_passes_hardly_changes_anything(
     monkeypatch.setattr(followed, "MOST_BLOCKS_OF_ADDRESSES", 1 << 20)
     every = execute(texts, arguments, (5,))
     for one, other in zip(found.accesses, every.accesses, strict=True):
-        names = ("cached", "merged", "distinct", "shared", "passes")
+        names = ("cached", "merged", "distinct", "shared", "lookups")
         kept = {name: getattr(other, name) for name in names}
         assert dataclasses.replace(one, **kept) == other
         assert one.merged == pytest.approx(other.merged, abs=0.001)
         assert one.distinct >= other.distinct - 0.001
         assert one.cached == pytest.approx(other.cached, abs=0.1)
-        assert one.passes.middle == pytest.approx(other.passes.middle, rel=0.1)
+        assert one.lookups.middle == pytest.approx(other.lookups.middle, rel=0.1)
     same = {"accesses": (), "program": None}
     assert dataclasses.replace(found, **same) == dataclasses.replace(every, **same)
 

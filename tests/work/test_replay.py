@@ -11,6 +11,7 @@ from recorded_work import RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import architectures
 from occupancy_lab.work import operations, replay
 from occupancy_lab.work.counts import LATENCIES, Amount, GlobalAccess, Place
+from occupancy_lab.work.pipes import pipe_of
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code
 from occupancy_lab.work.waits import DEPBAR, LDGDEPBAR
@@ -47,7 +48,9 @@ def replay_of(
     """Return the replay of a program that executes each loop *passes* times, and all else once."""
     executions = {start: passes if start in code.loops else 1.0 for start in code.blocks}
     entered = dict.fromkeys(code.loops, 1.0)
-    return Replay(code, executions, entered, {}, accesses, num_warps=num_warps, architecture=HOPPER)
+    pipes = {number: pipe_of(one, HOPPER) for number, one in enumerate(code.words)}
+    known: dict[str, Any] = {"num_warps": num_warps, "architecture": HOPPER}
+    return Replay(code, executions, entered, pipes, {}, accesses, **known)
 
 
 def replayed(
@@ -79,9 +82,12 @@ FREE = word(0x221, stall=4)
 FAST = word(0x221, stall=1)
 
 
-def looped(before: Sequence[int], body: Sequence[int]) -> Any:
-    """Return the basic blocks of *before* followed by a loop of *body*."""
-    back = word(BRA | 0x800, stall=5) & ~(7 << 12) | 7 << 87
+def looped(before: Sequence[int], body: Sequence[int], guard: int = 0) -> Any:
+    """Return the basic blocks of *before* followed by a loop of *body*, left where P*guard* fails.
+
+    With a guard of 7 it is never left.
+    """
+    back = word(BRA | 0x800, stall=5) & ~(7 << 12) | guard << 12 | 7 << 87
     distance = -(len(body) + 1) * 16
     jump = back | (distance // 4 & 0xFF) << 16 | (distance // 4 >> 8 & (1 << 48) - 1) << 34
     return code_of(*before, *body, jump & (1 << 128) - 1)
@@ -105,6 +111,12 @@ def test_loads_in_flight_overlap() -> None:
     together, apart = replayed(LOAD, LOAD, USE), replayed(LOAD, USE, LOAD, USE)
     assert together < 520
     assert apart > 1000
+
+
+def test_a_jump_to_itself_ends_the_program() -> None:
+    """What a failed assertion ends with is replayed once, and what is before it still counts."""
+    found = replay_of(looped([LOAD, USE], [], guard=7))
+    assert found.cycles(1500.0) - found.cycles(500.0) > 900
 
 
 def test_local_memory_has_a_latency_of_its_own() -> None:
