@@ -1,15 +1,12 @@
 """Cases made from given resources, so that words do not depend on a compiler."""
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator
 
 import pytest
 from records import record_of
 from simple_times import simple_prediction, timed
 
-from occupancy_lab.asked import Asked
-from occupancy_lab.explaining import explanation
 from occupancy_lab.explaining.case import Case, Recorded
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import check_launch
@@ -33,19 +30,6 @@ def given_times() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(Record, "time_with", time_with)
         yield
-
-
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Explain launches without those near them, which take most of the time, but for one stage."""
-    changed = explanation.changed
-
-    def to_one_stage(asked: Asked, change: Mapping[str, Any]) -> Asked | None:
-        return changed(asked, change) if change == {"num_stages": 1} else None
-
-    monkeypatch.setattr(explanation, "changed", to_one_stage)
-    monkeypatch.setattr(explanation, "wanted_besides", lambda _: {})
-    monkeypatch.setattr(explanation, "aligned", lambda *_: None)
 
 
 @pytest.fixture
