@@ -24,6 +24,9 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable
 CHROMIUM = $(firstword $(foreach name,$(BROWSERS),$(shell command -v $(name))))
 SUDO = $(shell [ "$$(id -u)" = 0 ] || echo sudo -n)
 
+# Tests start hundreds of Pythons, each of which would compile the package anew without bytecode.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help explain test test-fast lint check evaluate docs bench browser environment clean
 
 help:

@@ -4,8 +4,9 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -209,3 +210,18 @@ def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Explain launches without those near them, which take most of the time, but for one stage."""
+    from occupancy_lab.explaining import explanation
+
+    changed = explanation.changed
+
+    def to_one_stage(asked: Any, change: Mapping[str, Any]) -> Any:
+        return changed(asked, change) if change == {"num_stages": 1} else None
+
+    monkeypatch.setattr(explanation, "changed", to_one_stage)
+    monkeypatch.setattr(explanation, "wanted_besides", lambda _: {})
+    monkeypatch.setattr(explanation, "aligned", lambda *_: None)

@@ -1,6 +1,7 @@
 """Imports follow CONTRIBUTING's table, and there are no cycles."""
 
 import ast
+import functools
 import re
 from collections.abc import Mapping
 from graphlib import TopologicalSorter
@@ -42,6 +43,7 @@ def imported(source: str, names: Mapping[str, object]) -> set[str]:
     return found & names.keys() - {""}
 
 
+@functools.cache
 def graph() -> dict[str, set[str]]:
     """Return the modules that each module imports."""
     files = modules()
@@ -62,12 +64,11 @@ def read_table(text: str) -> dict[str, set[str]]:
 
 
 TABLE = read_table((ROOT / "CONTRIBUTING.md").read_text("utf-8"))
-GRAPH = graph()
 
 
 def test_the_table_names_every_part() -> None:
     """Each folder and file of the package has a row, and every row has its folder or file."""
-    parts = {name.partition(".")[0] for name in GRAPH} - FACADE
+    parts = {name.partition(".")[0] for name in graph()} - FACADE
     assert parts == TABLE.keys() - {"reports", "tests"}
     assert set.union(*TABLE.values()) - {"all"} <= parts
 
@@ -78,7 +79,7 @@ def test_imports_are_those_of_the_table(part: str) -> None:
     allowed = TABLE[part] | {part}
     wrong = {
         f"{name} imports {other}"
-        for name, others in GRAPH.items()
+        for name, others in graph().items()
         for other in others
         if name.partition(".")[0] == part and other.partition(".")[0] not in allowed
     }
@@ -87,7 +88,7 @@ def test_imports_are_those_of_the_table(part: str) -> None:
 
 def test_no_imports_go_round() -> None:
     """The modules have an order in which each imports only earlier ones, for types too."""
-    assert list(TopologicalSorter(GRAPH).static_order())
+    assert list(TopologicalSorter(graph()).static_order())
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,7 @@ def test_constexprs_that_are_usual() -> None:
     }
 
 
+@pytest.mark.usefixtures("alone")
 def test_the_simplest_kernel_is_explained(file: Path) -> None:
     """`explain` shows how many programs fit on each GPU, their work and their time."""
     done = lab("explain", "--cols", 781, "--kernel", file, "--gpu", "h100,mi300x")
@@ -256,6 +257,7 @@ def tile_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_kernel_may_choose_its_own_blocks(tile_file: Path) -> None:
     """`explain` takes the default block, and describes the plan in pieces."""
     found = occupancy_lab.explain(

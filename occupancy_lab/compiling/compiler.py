@@ -64,8 +64,8 @@ if TYPE_CHECKING:
 
     Outcome = Resources | Failure
 
-TORCH = re.compile(rb"^\s*(import|from) torch\b", re.MULTILINE)
-"""Matches a file that imports torch, which takes seconds."""
+TORCH = re.compile(rb"^(import|from) torch\b", re.MULTILINE)
+"""Matches a file that imports torch, which takes seconds, and not only in a function."""
 INTERRUPTED = Failure(Status.INTERRUPTED, "interrupted before it was compiled")
 """The outcome of a launch that was not compiled before Ctrl-C."""
 

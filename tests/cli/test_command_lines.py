@@ -34,7 +34,7 @@ from occupancy_lab.reporting.source import PROBLEM, fresh_table
 from occupancy_lab.values import Config, Failure, Resources, Status
 
 EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_COMMAND_LINES", "300"))
-"""How many command lines are drawn; .ci/run draws 2000, which take a minute."""
+"""How many command lines are drawn; the workflow ci.yml draws 2000, which take a minute."""
 PARTS = 4
 """Each part draws its share of the command lines from its own seed, at the same time."""
 

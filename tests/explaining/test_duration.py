@@ -247,6 +247,7 @@ def test_what_to_assume_fits_the_tensor(
     assert why_no_time(changed).endswith(said)
 
 
+@pytest.mark.usefixtures("alone")
 def test_num_stages_1_is_predicted_as_its_own_record_is() -> None:
     """The time with num_stages 1 equals the prediction of a launch with num_stages 1."""
     compiler, cases = Compiler(None, threads=True), []

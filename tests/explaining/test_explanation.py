@@ -29,6 +29,7 @@ COUNTED_SINGLE = {"instructions": 40, "loop_instructions": 135, "async_copies": 
 THROTTLED = dataclasses.replace(CONDITIONS, driver=None, throttled="the power limit", sm_mhz=None)
 
 
+@pytest.mark.usefixtures("alone")
 def test_stages_of_a_loop_in_a_kernel_of_rows() -> None:
     """The binary decides what num_stages does: a kernel over rows may have an inner loop."""
 
@@ -241,6 +242,7 @@ def test_explain_takes_the_gpu_at_hand() -> None:
     assert record.gpu.multiprocessors == properties.multi_processor_count
 
 
+@pytest.mark.usefixtures("alone")
 def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:
     """`measure` times the explained launch on the GPU at hand, and on no other."""
     put_here(monkeypatch, "h200")
@@ -276,6 +278,7 @@ def test_measuring_needs_the_gpu(
         occupancy_lab.explain(cols=781, gpu=asked, measure=True)
 
 
+@pytest.mark.usefixtures("alone")
 def test_recorded_launches_are_those_of_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
     """Recordings are looked up for the launch, one stage, one program per row, and the tutorial."""
     asked = []

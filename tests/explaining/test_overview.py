@@ -120,6 +120,7 @@ def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
     assert sizes.to_markdown().count("bench.py:1") == 1
 
 
+@pytest.mark.usefixtures("alone")
 def test_lines_are_shown_where_they_differ(path: Path) -> None:
     """Launches of several lines have a column with their line, and the constexprs that differ."""
     found = explain_script(f"{path}:lines", gpu="h100")
@@ -132,6 +133,7 @@ def test_lines_are_shown_where_they_differ(path: Path) -> None:
     assert "## 2 scale, grid 8192, on H100 SXM" in found.to_markdown()
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_differs_may_be_a_float_a_bool_or_a_dtype(path: Path) -> None:
     """Floats, bools and dtypes are shown as they are passed."""
     assert [row[1] for row in tables(explain_script(f"{path}:numbers", gpu="h100"))[-1].rows] == [
@@ -167,6 +169,7 @@ def test_launches_of_one_kernel_share_a_class() -> None:
     assert apart(together(several), [classes(seed=1, n=1024)]) == "seed not 1"
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_does_not_compile_has_no_time(path: Path) -> None:
     """Its row has dashes, and the total says how many launches it covers."""
     found = explain_script(f"{path}:unknown", gpu="h100")
@@ -175,6 +178,7 @@ def test_what_does_not_compile_has_no_time(path: Path) -> None:
     assert " are predicted for 1 of 2 launches, 100% of that for launch 1, " in found.to_markdown()
 
 
+@pytest.mark.usefixtures("alone")
 def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) -> None:
     """The launches of an architecture, which has no number of SMs, have no columns of times."""
     found = explain_script(f"{path}:lines", gpu="sm_90")

@@ -64,6 +64,7 @@ def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) 
     )
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_script_fails_if_nothing_compiles(tmp_path: Path) -> None:
     """`explain` exits with 1 if no launch compiles, and with 0 if one does."""
     path = tmp_path / "bench.py"
@@ -75,6 +76,7 @@ def test_a_script_fails_if_nothing_compiles(tmp_path: Path) -> None:
     assert "cannot compile double" in " ".join(done.stdout.split())
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_did_not_compile_is_compiled_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -100,6 +102,7 @@ def test_what_did_not_compile_is_compiled_again(
     assert failure.stat().st_mtime_ns > before
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     """A launch line counts once whatever the GPUs, and has a row for each GPU, failed or not."""
     path = tmp_path / "bench.py"
@@ -249,6 +252,7 @@ def asking():
 """
 
 
+@pytest.mark.usefixtures("alone")
 def test_an_assumed_value_that_prevents_a_launch_is_named(tmp_path: Path) -> None:
     """The message has the assumed value and its line, and --assume can set it."""
     path = tmp_path / "bench.py"
@@ -320,6 +324,7 @@ def lacking():
 """
 
 
+@pytest.mark.usefixtures("alone")
 def test_missing_launches_and_assumptions_are_said(tmp_path: Path) -> None:
     """An operation without a GPU kernel is named with status 1, and assumptions are listed."""
     path = tmp_path / "bench.py"

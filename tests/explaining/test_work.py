@@ -59,6 +59,7 @@ def widths(found: Explanation) -> tuple[str, ...]:
     return cells
 
 
+@pytest.mark.usefixtures("alone")
 def test_widths_are_those_of_most_bytes() -> None:
     """An index of 8 bytes does not hide that the data is loaded by 2; atomics are stores."""
     found = launched("first_rows", "*fp16:1,*i64,*fp16", assume={"length": PROGRAMS})
@@ -94,6 +95,7 @@ def test_an_architecture_has_no_data_sheet() -> None:
     assert "sm_90 is an architecture without a data sheet, so no speed" in found.to_markdown()
 
 
+@pytest.mark.usefixtures("alone")
 def test_blocks_of_descriptors_are_copied_by_tma() -> None:
     """Loads and stores through descriptors are shown as TMA, or by width on a GPU without TMA."""
     asked: dict[str, Any] = {"signature": "*fp32,*fp32,4096,4096", "grid": 64, "gpu": "h100,a100"}
@@ -231,6 +233,7 @@ def test_a_line_of_tritons_library_is_that_which_calls_it() -> None:
         ("halve", "*i32, *i32", "how often its loops run", None),
     ],
 )
+@pytest.mark.usefixtures("alone")
 def test_a_launch_of_unknown_work_has_no_time(
     kernel: str, signature: str, words: str, assumed: dict[str, int] | None
 ) -> None:
@@ -255,6 +258,7 @@ def line_of(kernel: str) -> int:
     return next(n for n in range(first, len(lines)) if lines[n].strip().startswith(loops)) + 1
 
 
+@pytest.mark.usefixtures("alone")
 def test_assumed_trips_give_a_time() -> None:
     """The page names the trips to assume; they give the time that the numbers in memory give."""
     asked: dict[str, Any] = {"signature": "*fp32, *i32, *fp32", "grid": 1024}
@@ -272,6 +276,7 @@ def test_assumed_trips_give_a_time() -> None:
 
 
 @pytest.mark.parametrize("gpu", ["h100", "mi300x"])
+@pytest.mark.usefixtures("alone")
 def test_a_limit_of_the_source_gives_a_range_of_times(gpu: str) -> None:
     """The time is that of the most trips, its range begins with that of the fewest, warm too."""
     name = f"trips@{line_of('escape')}"
@@ -331,6 +336,7 @@ def test_atomics_on_one_address_are_serialized() -> None:
     assert record.prediction.bound == "atomics"
 
 
+@pytest.mark.usefixtures("alone")
 def test_an_access_out_of_bounds_is_named() -> None:
     """The page gives the size of the tensor and the last byte touched, if sizes are known."""
     words = "x has 4096 B, and the launch touches it up to byte"

@@ -71,7 +71,7 @@ def test_a_described_launch_has_the_numbers_of_explain(cache: Cache, kernel: str
         grid="1024",
         gpu="h100",
     )
-    record = explained.cases[0].record
+    (record,) = explained.records
     launch = dataclasses.replace(record.launch, in_program=True)
     expected = dataclasses.replace(record, launch=launch).with_time().row()
     for name in LAUNCH_COLUMNS:

@@ -172,9 +172,9 @@ def test_disk_that_fills_up_is_no_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 SWEEP = [
     *(TOOL, "sweep", "--cols", "781", "--gpu", "h100,mi300x", "--csv"),
-    *("--num-warps", "1,2,4,8", "--num-stages", "1,2"),
+    *("--num-warps", "2,4,8", "--num-stages", "1,2"),
 ]
-SWEPT = 16
+SWEPT = 12
 """The number of rows of SWEEP."""
 
 
@@ -218,7 +218,7 @@ def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, undisturbed: bytes) 
 
 def test_killed_sweeps_have_an_undisturbed_sweeps_rows(tmp_path: Path, undisturbed: bytes) -> None:
     """After kill -9 at later and later times, the next run has all rows."""
-    for compiled in (1, 2, 4, 7, 11):
+    for compiled in (1, 2, 4, 7):
         with subprocess.Popen(
             SWEEP, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:

@@ -330,6 +330,7 @@ def main():
 
 
 @pytest.mark.parametrize("gpu", ["b200", "h100"])
+@pytest.mark.usefixtures("alone")
 def test_a_dry_run_of_a_program_ranks_for_the_gpu_that_is_asked_for(
     tmp_path: Path, gpu: str
 ) -> None:

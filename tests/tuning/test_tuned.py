@@ -476,6 +476,7 @@ def main():
 """
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None:
     """`tune` sees the kernel beneath; a dry run has the chosen configuration."""
     program, sizes = tmp_path / "program.py", tmp_path / "sizes.csv"

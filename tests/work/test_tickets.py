@@ -1,5 +1,6 @@
 """Counters that programs share, and loops in which they wait for each other."""
 
+import functools
 from typing import Any
 
 import pytest
@@ -24,6 +25,12 @@ ALONE = {"x": X, "y": X, "lock": COUNTER, "B": 1024}
 ARCHES = ("75", "80", "90", "100", "120")
 
 
+@functools.cache
+def taking(arch: str) -> Texts:
+    """Return the texts of the kernel whose programs take pieces."""
+    return compiled(take_pieces, {**PIECES, "pieces": 100, "B": 1024}, arch)
+
+
 def compiled(function: Any, arguments: dict[str, Any], arch: str) -> Texts:
     """Return the texts of a kernel with 4 warps."""
     launch = Launch((), {**arguments, "num_warps": 4})
@@ -36,18 +43,13 @@ def both(texts: Texts, arguments: dict[str, Any], programs: int) -> tuple[Counts
     return counts, execute(texts, arguments, (programs,))
 
 
-TAKING = {
-    arch: compiled(take_pieces, {**PIECES, "pieces": 100, "B": 1024}, arch) for arch in ARCHES
-}
-
-
 @pytest.mark.parametrize("arch", ARCHES)
 @settings(max_examples=5, deadline=None)
 @given(pieces=st.integers(2, 900), programs=st.integers(1, 200))
 def test_each_piece_that_programs_take_is_done_once(arch: str, pieces: int, programs: int) -> None:
     """Programs that take pieces from a counter do each piece once, and report the assumption."""
     arguments = {**PIECES, "pieces": pieces, "B": 1024}
-    counts, executed = both(TAKING[arch], arguments, programs)
+    counts, executed = both(taking(arch), arguments, programs)
     stored = next(one for one in counts.accesses if one.tensor == "y")
     assert stored.active == stored.elements == Amount.of(1024 * pieces)
     assert stored.unique_bytes == Amount.of(4096 * pieces)

@@ -30,6 +30,7 @@ from occupancy_lab.reporting.source import (
     ALL,
     COPY,
     NAIVE,
+    NAME,
     USE,
     config_words,
     gbs_of,
@@ -145,7 +146,8 @@ def make_benchmark(source: Source) -> Benchmark | None:
 
 
 def _width(source: Source, problem: Problem, others: Mapping[str, float]) -> Width:
-    rows = plain_rows(rows_of(source.predictions, problem))
+    table = rows_of(source.predictions, problem)[[*NAME, "predicted_us", "us"]]
+    rows = plain_rows(table)
     chosen = min(rows, key=lambda row: float(row["predicted_us"]))
     fastest = min(rows, key=lambda row: float(row["us"]))
     us = {CHOSEN: float(chosen["us"])}
