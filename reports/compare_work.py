@@ -21,7 +21,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.throughput.demand import l1_hits
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import Amount, total
+from occupancy_lab.work.counts import SECTOR, Amount, total
 from occupancy_lab.work.executed import execute
 from occupancy_lab.work.memory import local_memory, memory
 from occupancy_lab.work.ttir import read_ttir
@@ -130,6 +130,12 @@ def _sectors(accesses: Iterable[Access], operation: str) -> Amount:
     return total(one.sectors for one in accesses if one.operation == operation)
 
 
+def has_products(launch: RecordedLaunch) -> bool:
+    """Tell whether a launch multiplies matrices, whose programs' requests the L2 cache merges."""
+    executed = executed_of(launch)
+    return executed is not None and "tensor_instructions" in executed.kinds
+
+
 def tensor_flops(launch: RecordedLaunch) -> int | None:
     """Return the FLOPs of the tensor instructions that a sampled launch executed.
 
@@ -154,8 +160,10 @@ def compared(launch: RecordedLaunch) -> Iterator[Compared]:
         f"{operation}_sectors": _sectors(counts.accesses, operation)
         for operation in ("load", "store")
     }
+    found, sectors = memory_of(launch), launch.number("l2_sectors")
+    if found.l2_bytes is not None and sectors is not None and not has_products(launch):
+        yield Compared("l2_bytes", launch, found.l2_bytes, SECTOR * sectors, unknown)
     if int(launch.row["tensor_bytes"]) > (gpu.l2_bytes or 0):
-        found = memory_of(launch)
         if found.dram_read_bytes is not None:
             ours["dram_read_bytes"] = found.dram_read_bytes
         if found.written_within_bytes is not None and (

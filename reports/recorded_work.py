@@ -39,6 +39,7 @@ NAMES = MappingProxyType(
         "store_sectors": "l1tex__t_sectors_pipe_lsu_mem_global_op_st.sum",
         "l2_read_sectors": "lts__t_sectors_op_read.sum",
         "l2_write_sectors": "lts__t_sectors_op_write.sum",
+        "l2_sectors": "lts__t_sectors_srcunit_tex.sum",
         "dram_read_bytes": "dram__bytes_read.sum",
         "dram_written_bytes": "dram__bytes_write.sum",
         "ncu_ns": "gpu__time_duration.sum",

@@ -94,17 +94,18 @@ def test_programs_behind_others_take_no_longer(programs: int, fit: int, size: in
 def test_hits_of_loads_match_nsight_compute() -> None:
     """The L1 hit rate of launches without spills matches Nsight Compute.
 
-    The launches are those on an H100, and norms on an H200, whose weights all programs load.
+    The launches are those on an H100, and on an H200 the norms, whose weights all programs load, and
+    every sixteenth of the others.
     """
     errors = {}
-    launches = [*recorded_launches("h100"), *recorded_launches("h200")]
-    for launch in launches:
+    norms = [one for one in recorded_launches("h200") if "norm" in one.kernel]
+    for launch in {*recorded_launches("h100"), *norms, *recorded_launches("h200")[::16]}:
         came = launch.number("l1tex__m_xbar2l1tex_read_sectors.sum")
         loaded = launch.number("l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum")
         resources = resources_of(launch)
         if not came or not loaded or loaded < MANY or resources.local_bytes:
             continue
-        executed = executed_of(launch) if launch.gpu == "h100" or "norm" in launch.kernel else None
+        executed = executed_of(launch)
         if executed is None or executed.program is None:
             continue
         loads = [one for one in executed.accesses if one.operation in LOADS]

@@ -57,6 +57,7 @@ def test_bytes_are_near(quantity: str, launches: int, within_1: float, within_5:
         ("load_sectors", 60, 0.96, 0.98),
         ("store_sectors", 60, 0.94, 0.96),
         ("dram_read_bytes", 25, 0.76, 0.88),
+        ("l2_bytes", 28, 0.65, 0.7),
     ],
 )
 def test_bytes_are_near_on_an_h200(
