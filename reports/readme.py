@@ -212,16 +212,18 @@ def unseen() -> str:
         float(one["predicted_low_us"]) <= float(one["us"]) <= float(one["predicted_high_us"])
         for one in timed
     ]
+    dates = " and ".join(dict.fromkeys(one["date"] for one in rows))
     return _paragraph(
-        f"The kernels above are public, and the model grew with them. On {rows[0]['date']}"
-        f" {len(long)} launches above 10 us of {len({one['package'] for one in rows})} further"
-        f" packages, such as vLLM, SGLang and Mamba, were predicted and then timed on an H200"
+        f"The kernels above are public, and the model grew with them. On {dates} {len(long)}"
+        f" launches above 10 us of {len({one['package'] for one in rows})} further packages, such"
+        " as vLLM, SGLang, Mamba and Transformer Engine, were predicted and then timed on an H200"
         f" ([table](../reports/data/unseen-h200.csv), as predicted then). {len(timed)} had a"
         f" predicted time: the median error is {np.median(errors):.0%}, the 90th-percentile error"
         f" {np.quantile(errors, 0.9):.0%}, and {np.mean(inside):.0%} took a time in the range. Most"
-        " of the others depend on the data. Far off were kernels whose programs each use a few"
-        " bytes of many cache lines, and, by up to a third, kernels that keep several pipes busy"
-        " alike."
+        " of the others depend on the data. Up to four times off were kernels whose programs each"
+        " use a few bytes of many cache lines, one that writes what a mask selects, and one whose"
+        " binary takes too long to follow; up to a third off were kernels that keep several pipes"
+        " busy alike."
     )
 
 

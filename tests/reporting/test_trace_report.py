@@ -70,7 +70,7 @@ def test_a_kernel_is_explained_by_what_its_launch_does() -> None:
         in page
     )
     assert "- **6.93 ms of that are lost**:" in page
-    assert "| reads, writes, L2 cache | 180 MB, 90.2 MB, 271 MB" in page
+    assert "| reads, writes, L2 cache | 180 MB, 90.2 MB, 270 MB" in page
     assert "(Triton 3.6.0)" in page
     lines = page.partition("### The lines that cost most")[2]
     assert lines.partition("###")[0].count("90.2 MB") == 2  # both loads
