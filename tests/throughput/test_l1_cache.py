@@ -94,7 +94,7 @@ def test_programs_behind_others_take_no_longer(programs: int, fit: int, size: in
 def test_hits_of_loads_match_nsight_compute() -> None:
     """The L1 hit rate of launches without spills matches Nsight Compute.
 
-    The launches are those on an H100, and on an H200 the norms, whose weights all programs load, and
+    The launches are all on an H100, and on an H200 the norms, whose weights all programs load, and
     every sixteenth of the others.
     """
     errors = {}
