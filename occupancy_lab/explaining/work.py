@@ -347,6 +347,7 @@ def _exchanged(record: Record) -> Iterator[str]:
 
 
 def _beyond(record: Record, counts: Counts) -> Iterator[str]:
+    assumed = any("address" in one.steers and one.assumed is not None for one in counts.unknowns)
     for one in counts.footprints:
         tensor = record.arguments.get(one.tensor or "")
         if one.bounds is None or not isinstance(tensor, Pointer):
@@ -356,9 +357,11 @@ def _beyond(record: Record, counts: Counts) -> Iterator[str]:
         first, end = one.bounds
         if first < 0 or end - SECTOR >= tensor.storage_bytes:
             where = f"from {scaled(first)}" if first < 0 else f"up to byte {scaled(end)}"
+            what = "with the assumed values the launch" if assumed else "the launch"
+            follows = "assume smaller ones" if assumed else "it reads or writes out of bounds"
             yield (
-                f"{literal(one.tensor or '')} has {byte_words(tensor.storage_bytes)}, and the"
-                f" launch touches it {where}: it reads or writes out of bounds."
+                f"{literal(one.tensor or '')} has {byte_words(tensor.storage_bytes)}, and {what}"
+                f" touches it {where}: {follows}."
             )
 
 

@@ -344,6 +344,18 @@ def test_an_access_out_of_bounds_is_named() -> None:
     assert "out of bounds" not in launched("copy", "*fp32, *fp32, 67108864").to_markdown()
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize(("number", "is_beyond"), [(1, False), (1 << 20, True)])
+def test_assumed_values_beyond_a_tensor_are_no_fault_of_the_launch(
+    number: int, *, is_beyond: bool
+) -> None:
+    """The page says that an assumed index is too large, not that the kernel is wrong."""
+    signature = "*fp32[1024], *i32, *fp32, 67108864"
+    text = launched("gather", signature, assume={"index": number}).to_markdown()
+    assert "out of bounds" not in text
+    assert ("with the assumed values the launch touches it up to byte" in text) == is_beyond
+
+
 def test_an_argument_that_is_passed_cannot_be_assumed() -> None:
     """--assume refuses an argument whose value the launch passes."""
     with pytest.raises(InputError, match="--assume n is of an argument that the launch passes"):
