@@ -268,7 +268,7 @@ def demand_of(doing: Doing) -> Demand | None:
     """
     counts, executed, memory = doing.counts, doing.executed, doing.memory
     resources, gpu = doing.resources, doing.gpu
-    fit = doing.fit if resources.num_ctas == 1 else ctas_per_sm(doing.fit, gpu)
+    fit = _fit(doing.fit, resources, gpu)
     program = followed_program(executed, gpu)
     is_followed = program is not None
     if program is None:
@@ -297,14 +297,15 @@ def demand_of(doing: Doing) -> Demand | None:
     is_cold = within is not None and memory.kept is None and not doing.in_program
     dirty = min(DIRTY * (gpu.l2_bytes or 0), EVICTED * (read + written)) if is_cold else 0.0
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
-    wanted = taken(_loaded(counts)) * SECTOR
+    loaded = total(one.sectors for one in counts.accesses if one.reads)
+    wanted = taken(loaded) * SECTOR
     stored = sum(
         whole + PARTIAL_STORE * partial_bytes(whole, taken(one.bytes))
         for one in counts.accesses
         if not one.reads
         for whole in (taken(one.sectors) * SECTOR,)
     )
-    cached = wanted * _hits(counts, executed, program)
+    cached = wanted * _hits(loaded, executed, program)
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
     if not reads.is_exact:
         missed = max(missed, FEW_MISSED)  # a lower miss rate is not certain
@@ -481,31 +482,30 @@ def l1_hits(
     program = followed_program(executed, gpu)
     if program is None or not fit:
         return 0.0
-    programs = counts.programs
-    if resources.num_ctas > 1:
-        programs, fit = programs * resources.num_ctas, ctas_per_sm(fit, gpu)
-    return _hits(counts, executed, behind_others(program, resources, programs, fit, gpu))
+    programs = counts.programs * resources.num_ctas
+    program = behind_others(program, resources, programs, _fit(fit, resources, gpu), gpu)
+    loaded = total(one.sectors for one in counts.accesses if one.reads)
+    return _hits(loaded, executed, program)
 
 
-def _hits(counts: Counts, executed: Executed | None, program: Program) -> float:
-    """Return the same for the *program* that follows others on its multiprocessor.
+def _fit(fit: int, resources: Resources, gpu: Gpu) -> int:
+    """Return how many programs fit a multiprocessor, or for clusters how many of their CTAs."""
+    return fit if resources.num_ctas == 1 else ctas_per_sm(fit, gpu)
+
+
+def _hits(loaded: Amount, executed: Executed | None, program: Program) -> float:
+    """Return the share of the *loaded* sectors of a *program* behind others which hit in L1.
 
     An operation of the source loads a sector once, and its instructions perhaps several times, each
     time but the first from the L1 cache.
     """
-    wanted = _loaded(counts)
-    if executed is None or not wanted.is_exact or "bulk_copies" in executed.kinds:
+    if executed is None or not loaded.is_exact or "bulk_copies" in executed.kinds:
         return program.cached
     loads = [one for one in executed.accesses if one.operation in LOADS]
-    if not all(one.is_known for one in loads) or not wanted.low:
+    if not all(one.is_known for one in loads) or not loaded.low:
         return program.cached
     asked = sum(one.sectors.middle * (1.0 - one.shared) for one in loads)
-    return max(1.0 - asked * (1.0 - program.cached) / wanted.low, 0.0)
-
-
-def _loaded(counts: Counts) -> Amount:
-    """Return the sectors that the operations of the source load."""
-    return total(one.sectors for one in counts.accesses if one.reads)
+    return max(1.0 - asked * (1.0 - program.cached) / loaded.low, 0.0)
 
 
 ATOMIC_CYCLES = 3.48
