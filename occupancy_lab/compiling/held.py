@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.kernel import Variant
 
-MOST_TOLD = 1 << 14
+MOST_TOLD = 1 << 18
 """The largest number of values that a launch keeps of a tensor."""
 TENSORS = {"Tensor", "Parameter", "Buffer"}
 """The classes of torch's tensors that have values; tensors of other classes may have none."""
@@ -57,7 +57,7 @@ def held_on_cpu(argument: Any) -> tuple[int, ...] | None:
     count = places - argument.storage_offset()
     if not 0 < count <= MOST_TOLD:
         return None
-    return tuple(map(int, argument.detach().as_strided((count,), (1,)).tolist()))
+    return tuple(argument.detach().as_strided((count,), (1,)).long().tolist())
 
 
 WRITES = re.compile("store|atomic|to_global|asm|scatter")

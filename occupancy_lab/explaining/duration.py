@@ -173,7 +173,7 @@ def _not_counted(record: Record) -> str:
     if any(loop.trips.high is None for loop in record.counts.loops):
         words = "how often its loops run"
         return _steered(record, record.counts, "loop", words, _trips_words(record.counts))
-    if is_open(record.counts, record.executed, record.memory):
+    if is_open(record.executed, record.memory):
         return _steered(record, record.counts, "", "how much it does")
     return ""
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from . import launchers
 from .noted import (
-    MOST_COPIES,
+    MOST_COPIED,
     Kernel,
     Memory,
     Timer,
@@ -77,6 +77,7 @@ class Session:
         """The cells of the last launches."""
         self._memory = Memory()
         self._copies: list[Any] = []
+        self._room = MOST_COPIED
         """For first launches: the kernel's number, the grid, and copies of small tensors."""
         self.launchers = launchers.Launchers(self)
         self._begin()
@@ -121,6 +122,7 @@ class Session:
         """The kernel and the cell of the last launch that was a grid's first."""
         self.recent.clear()
         self._copies.clear()
+        self._room = MOST_COPIED
         for kernel in self.kernels:
             kernel.cells.clear()
             kernel.others = None
@@ -236,10 +238,11 @@ class Session:
         self._last = kernel, cell
         with self._lock:
             self._append({**told, "memory": self._memory.numbers(given)})
-        if kind == "count" and not launchers.unusual and len(self._copies) < MOST_COPIES:
-            copied = copies(given, rest[0])
+        if kind == "count" and not launchers.unusual and self._room:
+            copied = copies(given, rest[0], self._room)
             if copied:
                 self._copies.append((kernel.number, cell.grid, copied))
+                self._room -= sum(map(len, copied.values()))
 
     def _append(self, values: Any) -> None:
         assert self.place is not None  # noqa: S101 - for the type checker

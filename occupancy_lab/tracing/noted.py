@@ -30,8 +30,8 @@ MOST_PENDING = 64
 """How many pairs of events may wait to be read."""
 KEPT = frozenset({".json", ".cubin", ".ptx", ".ttir", ".ttgir", ".hsaco", ".amdgcn"})
 """Suffixes of a kernel's files that are read when the program has ended."""
-MOST_VALUES, MOST_COPIES = 1 << 14, 64
-"""The most integers of a tensor that are copied, and the most copies of a process: 4 MiB in all."""
+MOST_VALUES, MOST_COPIED = 1 << 18, 1 << 20
+"""The most integers of a tensor that are copied, and of a process: 8 MiB in all."""
 BEFORE = (1, 6)
 """Arguments of a launcher between the grid and the kernel's own arguments: for Inductor's only the
 stream; for Triton's also the function, metadata of the launch and of the kernel, and two hooks."""
@@ -292,15 +292,18 @@ def passed(given: Any) -> Any:
     return {name: value for name, value in found.items() if value is not None}
 
 
-def copies(given: Any, stream: Any) -> Any:
+def copies(given: Any, stream: Any, room: int = MOST_COPIED) -> Any:
     """Return copies on the GPU of the small integer tensors that a kernel is *given*.
 
+    They have at most *room* numbers together.
     They are made in the launch's own *stream*, so that nothing waits for them.
     """
     torch = sys.modules.get("torch")
     parts = {name: whole_numbers(value) for name, value in given.items()}
     small = {name: part for name, part in parts.items() if part is not None}
-    if torch is None or not small or torch.cuda.current_stream().cuda_stream != stream:
+    if torch is None or not 0 < sum(map(len, small.values())) <= room:
+        return {}
+    if torch.cuda.current_stream().cuda_stream != stream:
         return {}
     with torch.no_grad():
         return {name: part.clone() for name, part in small.items()}

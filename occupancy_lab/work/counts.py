@@ -158,13 +158,23 @@ class Access:
         """The requested bytes, which are those of the active elements."""
         return self.active * self.item_bytes
 
+    @property
+    def occupied(self) -> float:
+        """The bytes of cache lines that a byte of its sectors occupies in a cache of lines.
+
+        More than 1 where the pieces that programs touch at the same time are parts of lines.
+        """
+        if self.piece_bytes is None or self.piece_bytes >= LINE:
+            return 1.0
+        return max(self.lines.most * LINE / max(self.sectors.most * SECTOR, 1.0), 1.0)
+
 
 @dataclass(frozen=True, slots=True)
 class Reuse:
-    """Bytes that a launch reads again after it has touched other bytes."""
+    """Bytes that a launch reads or writes again after it has touched other bytes."""
 
     distance: int
-    """The reuse distance: distinct bytes of all tensors that the launch touches in between."""
+    """The reuse distance: the bytes of the cache lines that the launch touches in between."""
     bytes: int
 
 
@@ -180,6 +190,8 @@ class Footprint:
     written_whole: Amount
     again: tuple[Reuse, ...] | None = None
     """Bytes read again so late that a cache may have lost them; None where this is not known."""
+    rewritten: tuple[Reuse, ...] = ()
+    """Bytes of sectors written again so late that a cache may have written them back."""
     bounds: tuple[int, int] | None = None
     """The byte offsets in the tensor at which the first touched sector starts and the last one
     ends; None where they are not known."""

@@ -27,7 +27,7 @@ from occupancy_lab.work.accesses import (
     tile_offsets,
     tile_runs,
 )
-from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Amount, Footprint, Reuse
+from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Access, Amount, Footprint, Reuse
 from occupancy_lab.work.reuse import (
     LEAST_DISTANCE,
     Blocks,
@@ -457,10 +457,12 @@ def footprints(
     grid: tuple[int, int, int],
     resident: int | None,
     sizes: Mapping[str, int],
+    accesses: Sequence[Access],
 ) -> tuple[Footprint, ...]:
     """Return the footprint of each tensor.
 
-    *sizes* has the bytes of tensors, and *resident* programs run at once.
+    *sizes* has the bytes of tensors, and *resident* programs run at once. *accesses* are the same
+    ones as *several*, counted.
     """
     found, wholes = [], {}
     for tensor in dict.fromkeys(one.touch.tensor for one in several):
@@ -489,8 +491,14 @@ def footprints(
             wholes[tensor] = whole.low
     if resident is None:
         return tuple(found)
-    again = _read_again(several, wholes, Schedule(grid, max(resident, 1)))
-    return tuple(replace(one, again=again.get(one.tensor)) for one in found)
+    schedule = Schedule(grid, max(resident, 1))
+    again = _touched_again(several, wholes, schedule, accesses)
+    unknown = None, ()
+    return tuple(
+        replace(one, again=read, rewritten=written)
+        for one in found
+        for read, written in [again.get(one.tensor, unknown)]
+    )
 
 
 def _whole(several: Sequence[Accessed], unit: int) -> int | None:
@@ -510,23 +518,29 @@ def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:
     return min(first for first, _ in bounds), max(last for _, last in bounds)
 
 
-def _read_again(
-    several: Sequence[Accessed], wholes: Mapping[str | None, int], schedule: Schedule
-) -> dict[str | None, tuple[Reuse, ...]]:
-    """Return the reuse of each tensor whose distinct bytes are known, which *wholes* has."""
+def _touched_again(
+    several: Sequence[Accessed],
+    wholes: Mapping[str | None, int],
+    schedule: Schedule,
+    accesses: Sequence[Access],
+) -> dict[str | None, tuple[tuple[Reuse, ...], tuple[Reuse, ...]]]:
+    """Return what is read and written again of each tensor whose distinct bytes *wholes* has."""
     asked: Counter[str | None] = Counter()
-    for one in several:
-        asked[one.touch.tensor] += one.asked.low
+    for one, access in zip(several, accesses, strict=True):
+        asked[one.touch.tensor] += access.sectors.low * SECTOR
     whole = sum(wholes.values())
     often = [one for one, size in wholes.items() if asked[one] > size > SMALL_SHARE * whole]
-    found: dict[str | None, tuple[Reuse, ...]] = dict.fromkeys(wholes, ())
+    found: dict[str | None, Any] = dict.fromkeys(wholes, ((), ()))
     if not often or whole < LEAST_DISTANCE:
         return found
     when = moments([one.touch for one in several], [one.asked.low for one in several])
     blocks: dict[str | None, list[Blocks]] = {one: [] for one in wholes}
-    for accessed_, moment in zip(several, when, strict=True):
-        if (tensor := accessed_.touch.tensor) in blocks and is_certain(accessed_.touch):
-            blocks[tensor].append(blocks_of(accessed_.touch, moment, schedule))
-    steps = {one: steps_of(blocks[one], size, schedule) for one, size in wholes.items()}
+    for one, moment, access in zip(several, when, accesses, strict=True):
+        if (tensor := one.touch.tensor) in blocks and is_certain(one.touch):
+            blocks[tensor].append(blocks_of(one.touch, moment, schedule, access.occupied))
+    steps = {name: steps_of(blocks[name], size, schedule) for name, size in wholes.items()}
     between = distances(sum(one.touched for one in steps.values()), schedule)
-    return found | {one: reuses(steps[one].again, between, schedule.share) for one in often}
+    for name in often:
+        matrices = steps[name].again, steps[name].rewritten
+        found[name] = tuple(reuses(one, between, schedule.share) for one in matrices)
+    return found

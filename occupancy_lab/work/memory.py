@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, LocalReuse, total
 from occupancy_lab.work.pieces import (
+    READ_PIECE,
     completed,
     fetched_bytes,
     mean,
     read_cost,
+    torn_bytes,
     turnover,
     written_cost,
 )
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources, Work
-    from occupancy_lab.work.counts import Access, Counts, Executed, Footprint
+    from occupancy_lab.work.counts import Access, Counts, Executed, Footprint, Reuse
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Architectures whose L2 cache has two partitions. Each caches what the multiprocessors beside it
@@ -244,11 +246,11 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     cache, room, whole = last_cache(gpu), _kept(counts, gpu), (once + once_written).high
     frames = 0 if local is None else local.bytes
     if whole is not None and room is not None and whole + frames <= room:
-        tensors = tuple(replace(one, again=()) for one in tensors)
-    given = {one: _delivered(one, counts, gpu, room, frames) for one in tensors}
-    stored = {one: _stored(one, counts, gpu) for one in tensors}
-    reads, written = total(given.values()), total(stored.values())
-    came = sum(_filled(one, amount, counts, gpu) for one, amount in given.items())
+        tensors = tuple(replace(one, again=(), rewritten=()) for one in tensors)
+    flows = {one: _flow(one, counts, gpu, room, frames) for one in tensors}
+    reads = total(one.given for one in flows.values())
+    written = total(one.stored for one in flows.values())
+    came = sum(_filled(one, flow.given, counts, gpu) for one, flow in flows.items())
     if local is not None:
         asked += local.loaded + local.stored
         read, taken = local.read(cache), local.written(capacity(gpu))
@@ -258,7 +260,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     within = _written_within(written, came, gpu)
     found = Memory(asked, reads, written, within, once, once_written)
     if is_granular(gpu):
-        found = _with_costs(found, counts, gpu, given, stored)
+        found = _with_costs(found, counts, gpu, flows)
     if local is None or cache is None:
         return found
     return replace(
@@ -273,17 +275,13 @@ def _with_costs(
     moved: Memory,
     counts: Counts,
     gpu: Gpu,
-    given: Mapping[Footprint, Amount],
-    stored: Mapping[Footprint, Amount],
+    flows: Mapping[Footprint, Flow],
 ) -> Memory:
-    """Return what is *moved* with its costs, and with the rest of sectors written in part.
-
-    *given* and *stored* have what device memory delivers and takes of each tensor.
-    """
+    """Return what is *moved* with its costs, and with the rest of sectors written in part."""
     reads, within = moved.dram_read_bytes or NOTHING, moved.written_within_bytes
     taken = (moved.dram_written_bytes or NOTHING).most
     share = 1.0 if within is None or not taken else within.most / taken
-    stores = {one: _stores(one, counts) for one in given}
+    stores = {one: _stores(one, counts) for one in flows}
     stays = {
         one: 0.0
         if all(store.is_known for store in some)
@@ -292,11 +290,14 @@ def _with_costs(
     }
     both = [completed(some, one, stays[one]) for one, some in stores.items()]
     rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
-    read_time = sum(some.most * read_cost(_loads(one, counts)) for one, some in given.items())
-    read_time += reads.most - total(given.values()).most + slow
-    reads += rest
+    torn = sum(torn_bytes(some, one, flows[one].twice) for one, some in stores.items())
+    read_time = sum(flow.given.most * read_cost(_loads(x, counts)) for x, flow in flows.items())
+    read_time += reads.most - total(flow.given for flow in flows.values()).most + slow
+    read_time += torn * READ_PIECE / SECTOR
+    reads += rest + Amount.of(torn)
     costs = [
-        (some.most, written_cost(stores[one], one, stays[one])) for one, some in stored.items()
+        (flow.stored.most, written_cost(stores[one], one, stays[one], flow.twice))
+        for one, flow in flows.items()
     ]
     return replace(
         moved,
@@ -492,12 +493,36 @@ def _delivered(
         return _missed(tensor, once, asked, counts, gpu)
     if room is None:
         return Amount(once.low, None if asked.high is None else max(asked.high, once.high or 0))
-    late = sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in tensor.again)
-    return once + Amount.of(round(late))
+    return once + Amount.of(_lost(tensor.again, room, frames))
+
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """The bytes of a tensor between the last cache and device memory."""
+
+    given: Amount
+    """Bytes that device memory delivers."""
+    stored: Amount
+    """Bytes that it takes."""
+    twice: int
+    """The bytes of these that are written again later."""
+
+
+def _flow(tensor: Footprint, counts: Counts, gpu: Gpu, room: int | None, frames: int) -> Flow:
+    twice = _lost(tensor.rewritten, room, frames)
+    stored = _stored(tensor, counts, gpu) + Amount.of(twice)
+    return Flow(_delivered(tensor, counts, gpu, room, frames), stored, twice)
+
+
+def _lost(again: Sequence[Reuse], room: int | None, frames: int) -> int:
+    """Return how many of the bytes touched *again* have left *room* bytes of cache in between."""
+    if room is None:
+        return 0
+    return round(sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in again))
 
 
 def _stored(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
-    """Return the bytes of a tensor that are written to device memory."""
+    """Return the bytes of a tensor that are written to device memory, if each is once."""
     stores = _stores(tensor, counts)
     asked = _asked(stores)
     once = tensor.written_whole.at_most(asked.high)

@@ -34,12 +34,16 @@ def read_cost(accesses: Iterable[Access]) -> float:
     return mean(each)
 
 
-def written_cost(accesses: Iterable[Access], tensor: Footprint, stays: float = 0.0) -> float:
+def written_cost(
+    accesses: Iterable[Access], tensor: Footprint, stays: float = 0.0, twice: int = 0
+) -> float:
     """Return the time to write to *tensor*, relative to as many bytes in long pieces.
 
-    The L2 cache merges what is known to be in one line before it writes the line. At unknown
-    addresses it merges what comes while a line *stays*, as in `turnover`.
+    The L2 cache merges what is known to be in one line before it writes the line, but for what is
+    written *twice*. At unknown addresses it merges what comes while a line *stays*, as in
+    `turnover`.
     """
+    unmerged = early(tensor, twice) / max(tensor.written_whole.low + twice, 1)
     whole, lines = tensor.written_whole.low, tensor.written_lines or 0
     in_part = _partial_lines(tensor)
     each = []
@@ -47,15 +51,15 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, stays: float = 0
         if not one.writes or not one.piece_bytes or not one.sectors.most:
             continue
         piece = one.piece_bytes
+        if piece <= LINE:
+            piece = one.sectors.most * SECTOR / max(one.lines.most, 1.0)
         if not one.is_known:
-            if piece <= LINE:
-                piece = one.sectors.most * SECTOR / max(one.lines.most, 1.0)
-                piece = max(piece, _covered(one, stays) * LINE)
-            cost = max(WRITTEN_PIECE / piece, 1.0)
+            cost = WRITTEN_PIECE / max(piece, _covered(one, stays) * LINE)
         else:
-            cost = max(WRITTEN_PIECE / max(piece, LINE), 1.0)
+            cost = max(WRITTEN_PIECE / max(one.piece_bytes, LINE), 1.0)
             if lines and whole:
                 cost = ((lines - in_part) * cost + in_part * WRITTEN_PIECE / LINE) / whole
+            cost += unmerged * (max(WRITTEN_PIECE / piece, 1.0) - cost)
         each.append((one.sectors.most, max(cost, 1.0)))
     return mean(each)
 
@@ -121,6 +125,24 @@ def completed(
         if not one.is_known
     )
     return Amount(round(known), round(known + unknown)), slow + unknown * READ_PIECE / SECTOR
+
+
+def torn_bytes(accesses: Sequence[Access], tensor: Footprint, twice: int) -> int:
+    """Return the bytes of sectors that are written back before other stores complete them.
+
+    *twice* are the bytes written back more than once. Device memory delivers the rest of each.
+    """
+    asked = sum(one.sectors.most * SECTOR for one in accesses)
+    in_part = partial_bytes(asked, sum(one.bytes.most for one in accesses)) / max(asked, 1.0)
+    return 0 if tensor.read_whole.most else round(in_part * early(tensor, twice))
+
+
+def early(tensor: Footprint, twice: int) -> int:
+    """Return the bytes that a cache writes back before a later store to the same sectors.
+
+    *twice* are the bytes written back more than once.
+    """
+    return twice + min(twice, tensor.written_whole.low)
 
 
 def partial_bytes(whole: float, asked: float) -> float:

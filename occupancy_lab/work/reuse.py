@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work.accesses import Touch, restricted, tile_runs
-from occupancy_lab.work.counts import Reuse
+from occupancy_lab.work.counts import SECTOR, Reuse
 from occupancy_lab.work.tiles import GRID_AXES
 from occupancy_lab.work.tilewise import classes, numbered
 
@@ -85,6 +85,8 @@ class Blocks:
     """For each kind, what distinguishes blocks with the same start, and the bytes that a block
     stands for."""
     reads: bool
+    occupied: float = 1.0
+    """The bytes of cache lines that a byte of them occupies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +133,11 @@ class Schedule:
         return np.minimum(found, self.steps - 1)
 
 
-def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
-    """Return the blocks that a fully known access touches."""
+def blocks_of(touch: Touch, moment: Moment, schedule: Schedule, occupied: float) -> Blocks:
+    """Return the blocks that a fully known access touches.
+
+    A byte of them occupies *occupied* bytes of cache lines.
+    """
     strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at))
     loops = (slice(None, None, one) for one in strides)
     whole = restricted(touch, (*map(slice, schedule.looked_at), *loops))
@@ -146,6 +151,7 @@ def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
     starts = first[kinds]
     for part in whole.offset.outer:
         starts = starts + part.array
+    starts = starts // SECTOR * SECTOR
     shape = np.broadcast_shapes(starts.shape, keep.shape, times.shape)
     chosen = ... if keep.all() else np.broadcast_to(keep, shape)
     starts, kinds, times = (
@@ -153,7 +159,7 @@ def blocks_of(touch: Touch, moment: Moment, schedule: Schedule) -> Blocks:
     )
     ratio = math.prod(touch.reach.sizes[GRID_AXES:]) / max(math.prod(sizes[GRID_AXES:]), 1)
     scaled = tuple((name, size * ratio) for name, size in shapes)
-    return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads)
+    return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads, occupied)
 
 
 def _times(sizes: Sequence[int], strides: Sequence[int], moment: Moment, schedule: Schedule) -> Any:
@@ -195,8 +201,8 @@ def _strides(sizes: Sequence[int], programs: int) -> list[int]:
 
 
 def _shapes(touch: Touch, codes: Any) -> tuple[Any, list[tuple[bytes, int]]]:
-    """Return the first byte of the tile of each code, and the rest of its shape with its size."""
-    runs = tile_runs(touch, codes)
+    """Return the first sector of the tile of each code, and the rest of its shape with its size."""
+    runs = tile_runs(touch, codes).whole(SECTOR)
     bounds = np.searchsorted(runs.rows, np.arange(len(codes) + 1))
     firsts, shapes = np.zeros(len(codes), "int64"), []
     for row, (start, end) in enumerate(itertools.pairwise(bounds)):
@@ -217,8 +223,11 @@ class Steps:
     """
 
     touched: Any
+    """The bytes of the cache lines that they occupy."""
     again: Any
-    """The part of `touched` that is read, and that an earlier step has touched."""
+    """The bytes that are read, and that an earlier step has touched."""
+    rewritten: Any
+    """The same for bytes that are written."""
 
 
 def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> Steps:
@@ -227,9 +236,10 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     several = [one for one in several if len(one.starts)]
     if not several:
         nothing = np.zeros((steps + 1, steps))
-        return Steps(nothing, nothing)
+        return Steps(nothing, nothing, nothing)
     names: dict[bytes, int] = {}
     sizes: list[float] = []
+    spreads: list[float] = []
     kinds = []
     for one in several:
         numbers = []
@@ -237,6 +247,7 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
             number = names.setdefault(name, len(names))
             if number == len(sizes):
                 sizes.append(size)
+                spreads.append(one.occupied)
             numbers.append(number)
         kinds.append(np.array(numbers)[one.kinds])
     start = np.concatenate([one.starts for one in several])
@@ -259,9 +270,13 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     before[1:] = np.where(is_first[1:], 0, step[:-1] + 1)
     size, shape = (steps + 1) * steps, (steps + 1, steps)
     cells = before * steps + step
-    touched = np.bincount(cells, weights, size).reshape(shape)
-    again = np.bincount(cells, np.where(reads & (before > 0), weights, 0), size).reshape(shape)
-    return Steps(touched, again)
+    in_lines = weights * np.array(spreads)[block % len(sizes)]
+    touched = np.bincount(cells, in_lines, size).reshape(shape)
+    again, rewritten = (
+        np.bincount(cells, np.where(chosen & (before > 0), weights, 0), size).reshape(shape)
+        for chosen in (reads, ~reads)
+    )
+    return Steps(touched, again, rewritten)
 
 
 def distances(touched: Any, schedule: Schedule) -> Any:
@@ -284,7 +299,7 @@ def distances(touched: Any, schedule: Schedule) -> Any:
 
 
 def reuses(again: Any, between: Any, share: float) -> tuple[Reuse, ...]:
-    """Return the bytes that are read again, by distance, where a cache may have evicted them."""
+    """Return the bytes touched *again*, by distance, where a cache may have evicted them."""
     chosen = (again[1:] > 0) & (between >= LEAST_DISTANCE)
     moved, apart = again[1:][chosen], between[chosen]
     bins = np.floor(np.log2(apart) * BINS).astype("int64") if len(apart) else apart.astype("int64")

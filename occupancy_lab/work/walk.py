@@ -192,16 +192,17 @@ class Walk:
         """Walk the kernel, and return its counts."""
         self.region(self.module.kernel.body, self.whole, 0)
         pieces = piece_bytes([one.touch for one in self.touches])
+        accesses = tuple(
+            replace(one, piece_bytes=piece)
+            for one, piece in zip(self.accesses, pieces, strict=True)
+        )
         for root, number in self.evaluator.assumed.items():
             self.assume(root, assumption_words(number))
         return Counts(
             math.prod(self.grid),
             math.prod(self.walked),
-            tuple(
-                replace(one, piece_bytes=piece)
-                for one, piece in zip(self.accesses, pieces, strict=True)
-            ),
-            _with_overlaps(footprints(self.touches, self.walked, resident, self.storage)),
+            accesses,
+            _with_overlaps(footprints(self.touches, self.walked, resident, self.storage, accesses)),
             tuple(self.arithmetic),
             tuple(self.loops),
             tuple(self.branches),

@@ -192,6 +192,6 @@ def test_copies_are_made_in_the_stream_of_the_launch(monkeypatch: pytest.MonkeyP
     found = copies(given, 7)
     numbers += 1  # as the program may do later
     assert {name: one.tolist() for name, one in found.items()} == {"ids": [0, 1, 2]}
-    assert copies(given, 8) == {}
+    assert copies(given, 8) == copies(given, 7, room=2) == {}
     assert by_parameter(["ids", "x"], (*TRITON, *given.values())) is None
     assert copies({"x": given["x"], "n": 30}, 7) == copies({}, 7) == {}
