@@ -136,13 +136,13 @@ class Prediction:
     """The unit of the GPU that works longest, with its time at its peak rate: over the time it is
     what Nsight Compute calls the Speed Of Light."""
 
-    def down_to(self, least: Prediction) -> Prediction:
-        """Return the prediction of the most that a launch may do, with *least* as its lower end."""
-        return dataclasses.replace(
-            self,
-            low_us=min(self.low_us, least.low_us),
-            basis=f"{self.basis}, with the most trips of its loops",
-        )
+    def down_to(self, least: Prediction, why: str) -> Prediction:
+        """Return the prediction of the most that a launch may do, with *least* as its lower end.
+
+        *why* says what it does most of.
+        """
+        basis, low_us = f"{self.basis}, {why}", min(self.low_us, least.low_us)
+        return dataclasses.replace(self, low_us=low_us, basis=basis)
 
     @property
     def as_chosen(self) -> Prediction:

@@ -352,14 +352,17 @@ class Record(_Named):
 
         Without *spills* it is the time without local memory, for kernels that need it only for
         unusual numbers. If trips of loops depend on data, it is the time of the most that the
-        source allows, and its range begins with that of the fewest. Return None if the launch is
-        not counted, or if its counts leave the time open.
+        source allows, and its range begins with that of the fewest; likewise if addresses of stores
+        are not known, with that of stores in order. Return None if the launch is not counted, or if
+        its counts leave the time open.
         """
         if self.counts is None:
             return None
         if self.at_limits:
             least, most = (one.time_with(programs, spills=spills) for one in self.at_limits)
-            return None if least is None or most is None else most.down_to(least)
+            if least is None or most is None:
+                return None
+            return most.down_to(least, "with the most trips of its loops")
         resources, memory = self.resources, self.memory
         program = None if self.executed is None else self.executed.program
         if not spills or (program is not None and not program.has_local):
@@ -371,7 +374,12 @@ class Record(_Named):
             together=self.launch.work.together,
             in_program=self.launch.in_program,
         )
-        return predict_launch(doing)
+        found, in_order = predict_launch(doing), self.counts.in_order
+        if found is None or in_order is None:
+            return found
+        least = dataclasses.replace(self, counts=in_order).time_with(programs, spills=spills)
+        assert least is not None  # noqa: S101 - what the other lacks, it lacks too
+        return found.down_to(least, "with scattered stores where addresses are not known")
 
     @property
     def as_chosen(self) -> Record:

@@ -122,6 +122,10 @@ class Place:
         return self.called_from[-1] if self.called_from else self
 
 
+SCATTERED = 2.0
+"""How many times as many sectors as in order a store may touch to be called scattered."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """What one load, store or atomic operation of the source moves."""
@@ -157,6 +161,15 @@ class Access:
     def bytes(self) -> Amount:
         """The requested bytes, which are those of the active elements."""
         return self.active * self.item_bytes
+
+    @property
+    def in_order(self) -> Access:
+        """A store at unknown addresses if these are contiguous; any other access as it is."""
+        sectors = self.bytes.scaled(1 / SECTOR)
+        if self.is_known or self.reads or self.sectors.most < SCATTERED * max(sectors.most, 1):
+            return self
+        lines = self.bytes.scaled(1 / LINE)
+        return replace(self, sectors=sectors, lines=lines, piece_bytes=2.0 * LINE)
 
     @property
     def occupied(self) -> float:
@@ -329,6 +342,12 @@ class Counts:
         reads = Counter(one.tensor for one in self.accesses if one.reads)
         bounds = [one.bound for one in self.loops if one.bound is not None]
         return {one.tensor: (one.number,) for one in bounds if reads[one.tensor] == 1}
+
+    @property
+    def in_order(self) -> Counts | None:
+        """The counts if stores at unknown addresses are contiguous; None if they are the same."""
+        accesses = tuple(one.in_order for one in self.accesses)
+        return None if accesses == self.accesses else replace(self, accesses=accesses)
 
     @property
     def steered(self) -> list[tuple[Place, Amount]]:
