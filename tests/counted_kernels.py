@@ -309,3 +309,18 @@ def in_step(x, y, B: tl.constexpr):
     values = tl.load(x + at)
     tl.debug_barrier()
     tl.store(y + at, values)
+
+
+@triton.jit
+def copied_column(x, y, stride, B: tl.constexpr):
+    """Copy a part of a column of a matrix."""
+    row = tl.program_id(0) * B + tl.arange(0, B)
+    at = row * stride + tl.program_id(1)
+    tl.store(y + at, tl.load(x + at))
+
+
+@triton.jit
+def scatter(x, index, y, B: tl.constexpr):
+    """Store each element of x where its index says."""
+    at = tl.program_id(0) * B + tl.arange(0, B)
+    tl.store(y + tl.load(index + at), tl.load(x + at))

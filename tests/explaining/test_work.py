@@ -275,6 +275,19 @@ def test_assumed_trips_give_a_time() -> None:
     assert "runs; 40 trips are assumed each time." in found.to_markdown()
 
 
+@pytest.mark.usefixtures("alone")
+def test_the_range_of_scattered_stores_begins_with_stores_in_order() -> None:
+    """Elements stored at unknown places may lie apart or in a row: a permutation, a selection."""
+    signature = "*fp32, *i64, *fp32"
+    (unknown,) = launched("scatter", signature).records
+    (ordered,) = launched("scatter", signature, assume="index=i").records
+    assert unknown.prediction is not None
+    assert unknown.prediction.low_us < 1.1 * ordered.prediction.us
+    assert unknown.prediction.us > 2 * ordered.prediction.us
+    assert "with scattered stores where addresses are not known" in unknown.prediction.basis
+    assert ordered.counts.in_order is None
+
+
 @pytest.mark.parametrize("gpu", ["h100", "mi300x"])
 @pytest.mark.usefixtures("alone")
 def test_a_limit_of_the_source_gives_a_range_of_times(gpu: str) -> None:

@@ -28,8 +28,8 @@ from occupancy_lab.throughput import calibrations, launch_time, rounds
 from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import MEASURED, predict_launch
 from occupancy_lab.throughput.rounds import TENSOR_CLOCK
-from occupancy_lab.work.counts import Amount
-from occupancy_lab.work.memory import repeated
+from occupancy_lab.work.counts import NOTHING, Amount, Unknown
+from occupancy_lab.work.memory import Memory, repeated
 
 COPY = "_swiglu_backward_kernel"
 SEEN_US = 2.4
@@ -76,7 +76,7 @@ def test_errors_of_clusters() -> None:
     rows = [compared(one) for one in recorded_launches("h200") if one.row["num_ctas"] != "1"]
     timed = [one for one in rows if one is not None and one.predicted_us is not None]
     found, counted = errors(timed), errors([one.counted for one in timed])
-    assert found.launches == 51
+    assert found.launches == 53
     assert found.median < 0.05
     assert found.p90 < 0.18
     assert found.inside > 0.8
@@ -158,6 +158,23 @@ def test_a_binary_that_is_not_followed_has_a_wider_range() -> None:
     assert found.us == pytest.approx(followed.us, rel=0.2)
     widths = [(one.high_us or 0) / (one.low_us or 1) for one in (followed, found)]
     assert widths == sorted(widths)
+
+
+def test_unknown_work_within_limits_has_a_wide_range() -> None:
+    """The more of a launch's work is unknown, the wider its range; without a limit it has none."""
+    one = doing(launch_of(COPY))
+    unknown = Unknown(one.counts.accesses[0].place, "values of x", "branch")
+    asked = (one.memory or Memory(*(None,) * 6)).l2_bytes or NOTHING
+    widths = []
+    for least in (1.0, 0.5, 0.1, 0.0):
+        memory = replace(one.memory, l2_bytes=Amount(round(asked.low * least), asked.high))
+        counts = replace(one.counts, unknowns=(unknown,))
+        found = time_of(replace(one, counts=counts, memory=memory))
+        widths.append(round(found.high_us / found.low_us, 3))
+    assert widths == sorted(widths)
+    assert widths[0] < widths[1] < widths[2] == widths[3] == 3.0
+    endless = replace(one.memory, l2_bytes=Amount(asked.low, None))
+    assert predict_launch(replace(one, memory=endless)) is None
 
 
 def test_the_clock_is_that_of_recorded_cycles_and_times() -> None:

@@ -92,6 +92,20 @@ def test_the_last_cache_evicts_by_reuse_distance() -> None:
     assert read(0.1) == whole + again
 
 
+def test_the_last_cache_writes_back_by_reuse_distance() -> None:
+    """What is written again after it has left the cache is written to device memory twice."""
+    whole = 4 * MIB
+    one = dataclasses.replace(
+        footprint("y", 0, whole), again=(), rewritten=(Reuse(2 * whole, 7 * whole),)
+    )
+    store = access("y", 9, 2 * whole, whole, writes=True, sectors=8 * whole // 32)
+    counts = Counts(64, 64, accesses=(store,), footprints=(one,))
+    for cache, written in ((64 * MIB, whole), (MIB, 8 * whole)):
+        found = memory(counts, dataclasses.replace(H100, l2_bytes=cache))
+        assert found.dram_written_bytes == Amount.of(written)
+        assert found.once_written_bytes == Amount.of(whole)
+
+
 @given(size=st.floats(0.1, 4), in_place=st.booleans())
 def test_a_repeated_launch_hits_in_the_last_cache(size: float, *, in_place: bool) -> None:
     """A repeated launch finds everything that fits the cache, and nothing at twice its size.

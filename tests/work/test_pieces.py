@@ -11,7 +11,7 @@ from record_pieces import predict
 
 from occupancy_lab import explain
 from occupancy_lab.work.counts import NOTHING, Amount
-from occupancy_lab.work.pieces import completed, read_cost, turnover, written_cost
+from occupancy_lab.work.pieces import completed, read_cost, torn_bytes, turnover, written_cost
 
 SIZES = st.floats(1, 1e12)
 
@@ -83,6 +83,19 @@ def test_parts_of_sectors_are_completed() -> None:
     assert completed([moving], footprint("y", 0, 512))[0] == Amount(0, 8192)
     read = dataclasses.replace(tensor, read_whole=Amount.of(4096))
     assert completed([store], read) == (NOTHING, 0.0)
+
+
+def test_sectors_that_are_written_back_too_early_are_torn() -> None:
+    """Of sectors written in part, all that are written back twice are read, and cost a piece."""
+    part = access("y", 1, 2048, 4096, writes=True, sectors=2048)
+    store = dataclasses.replace(part, piece_bytes=64.0, lines=Amount.of(2048))
+    tensor = dataclasses.replace(footprint("y", 0, 4096), written_lines=4096)
+    assert [torn_bytes([store], tensor, twice) for twice in (0, 1024, 8192)] == [0, 2048, 12288]
+    assert torn_bytes([access("y", 1, 2048, 4096, writes=True)], tensor, 8192) == 0
+    costs = [written_cost([store], tensor, twice=twice) for twice in (0, 1024, 8192)]
+    assert costs == pytest.approx([150 / 128, 150 / 128 * 0.6 + 150 / 32 * 0.4, 150 / 32])
+    read = dataclasses.replace(tensor, read_whole=Amount.of(4096))
+    assert torn_bytes([store], read, 8192) == 0
 
 
 @given(SIZES, SIZES, st.floats(0, 1e12), SIZES, SIZES)

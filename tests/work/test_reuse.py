@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from counted_kernels import multiply, two_passes
+from counted_kernels import copied_column, multiply, two_passes
 from first_texts import first_text
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,3 +110,21 @@ def test_launches_without_reuse() -> None:
     for resident, again in ((4, ()), (None, None)):
         counts = count(text, arguments, (64,), resident=resident)
         assert [one.again for one in counts.footprints] == [again] * 2
+
+
+def test_columns_occupy_whole_lines() -> None:
+    """A column's sectors come again with the next column, after a whole line of each row."""
+    rows, columns, block, resident = 8192, 64, 128, 128
+    single = Pointer("float32", 1 << 30)
+    arguments = {"x": single, "y": single, "stride": columns, "B": block}
+    text, grid = read_ttir(first_text(copied_column, arguments)), (rows // block, columns)
+    counts = count(text, arguments, grid, resident=resident)
+    assert [one.occupied for one in counts.accesses] == [4.0, 4.0]
+    sectors, lines = rows * 32, rows * 128
+    late = columns // 2 * sectors - rows * columns * 4  # two columns are copied at a time
+    x, y = counts.footprints
+    for found in (x.again, y.rewritten):
+        assert found is not None
+        assert sum(one.bytes for one in found) == late
+        assert all(2 * lines <= one.distance <= 3 * lines for one in found)
+    assert (x.rewritten, y.again) == ((), ())
