@@ -468,9 +468,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
         how = {name: asked[name] for name in ("assume", "timeout", "retry_failed")}
         found = dry_traces(program, gpu=gpu, effort=effort, progress=show_status, **how)
-        first = found.traces[0].trace
-        files.write(first)
-        write(first if len(found.traces) == 1 else found)
+        files.write(found.traces[0].trace)
+        write(found)
         if output is not None:
             for sentence in found.failures():
                 print_note("".join(piece.text for piece in spans(sentence)))

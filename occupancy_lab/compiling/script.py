@@ -108,11 +108,11 @@ class Ran:
         for word in self.not_asked_for:
             yield f"Nothing asked for a value that `--assume {literal(word)}` gives."
 
-    def why_launches_are_missing(self, what: str) -> Iterator[str]:
-        """Return a sentence for each reason why a page about *what* was run may lack launches."""
+    def why_launches_are_missing(self) -> Iterator[str]:
+        """Return a sentence for each reason why a page may lack launches."""
         if self.failure is not None:
             yield (
-                f"The {what} went no further: {literal(self.failure)}; launches after that are not"
+                f"The program went no further: {literal(self.failure)}; launches after that are not"
                 " here."
             )
         yield from (f"Launches may be missing: {literal(fault)}." for fault in self.faults)

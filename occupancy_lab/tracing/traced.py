@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiled_records import record_in_program
-from occupancy_lab.explaining.overview import KernelTime
 from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.prediction import time_columns
+from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.values import Work
 from occupancy_lab.work.speed_of_light import work_columns
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.explaining.advice import Action
+    from occupancy_lab.explaining.script_runs import ScriptLine
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.prediction import Prediction
@@ -63,6 +64,8 @@ class GridLaunches:
     sizes: tuple[str, ...] = ()
     """The integers that the launches pass, by which a dry run distinguishes launches over the same
     grid: "n 4096", "seed 2"."""
+    places: tuple[str, ...] = ()
+    """In a dry run, the file and line of each launch line that makes them."""
 
     @property
     def key(self) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
@@ -129,6 +132,8 @@ class TracedKernel:
     """Whether it was launched on another GPU than that of `calculation`."""
     action: Action | None = None
     """The best change for launches over its `main_grid`; None if nothing was tried."""
+    lines: tuple[ScriptLine, ...] = field(default=(), repr=False, compare=False)
+    """In a dry run, the launch lines that are expected to launch it."""
 
     @property
     def launches(self) -> int:
@@ -179,6 +184,15 @@ class TracedKernel:
 
         known = [one for one in self.grids if one.grid is not None]
         return max(known or self.grids, key=us, default=None)
+
+    @property
+    def longest_line(self) -> ScriptLine | None:
+        """The launch line that takes most of its time; None if it was not run dry."""
+
+        def us(line: ScriptLine) -> float:
+            return 0.0 if line.time is None else line.time.us
+
+        return max(self.lines, key=us, default=None)
 
     @property
     def main_grid(self) -> tuple[int, ...] | None:
@@ -488,6 +502,7 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
                 us / sum(weights) if weights else None,
                 next((one.record for one in group if one.record is not None), None),
                 sizes,
+                tuple(dict.fromkeys(place for one in group for place in one.places)),
             )
         )
     return tuple(sorted(summed, key=lambda one: (one.launches, one.tuning), reverse=True))
