@@ -117,7 +117,7 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     lines = found.to_dict()["lines"]
     assert [line["gpu"] for line in lines] == ["h100", "h100", "mi300x", "mi300x"]
     assert "num_ctas" in lines[3]["reason"]
-    assert "MI300X: double, num_warps 4, num_ctas 2, BLOCK 256: " in page
+    assert re.search(r"MI300X: double, .*num_ctas 2", page)
 
 
 def test_values_choose_configurations_and_replace_what_other_launches_pass(tmp_path: Path) -> None:
