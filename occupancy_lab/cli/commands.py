@@ -329,7 +329,7 @@ def verify(*, form: str, **asked: Any) -> None:
 )
 @options.view_options
 def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> None:
-    """List every kernel in a Triton cache: its resources, its limiter, and its possible gain.
+    """List every kernel in a Triton cache: its resources, its limiter, its time and possible gain.
 
     DIR is a cache, a folder above caches, or one entry; without it Triton's own cache and
     torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. Times are
