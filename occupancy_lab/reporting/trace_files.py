@@ -28,7 +28,7 @@ from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import as_sentence, cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
-from occupancy_lab.tracing.page import configuration, main_grid_words, shown_kernels
+from occupancy_lab.tracing.page import configuration, shown_kernels
 from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.tracing.traced import Launched
 
@@ -249,8 +249,10 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
                 f"**{duration(time.lost_us)} of that are lost**: for its bytes and FLOPs, at the"
                 f" rates of the data sheet, a launch needs {cell(least)} us."
             )
-    if len(kernel.grids) > 1:
-        yield f"The following describes a launch over the grid {main_grid_words(kernel)}."
+    if len(kernel.grids) > 1 and kernel.longest is not None:
+        grid = " x ".join(map(str, kernel.longest.grid or ())) or "that was not noted"
+        of = f"{kernel.longest.launches} of {count(kernel.launches, 'launch')}"
+        yield f"The following describes a launch over the grid {grid}, with {of}."
     if kernel.action is not None:
         sentence, saved = kernel.action.sentence, kernel.saved_us
         if saved:

@@ -13,7 +13,7 @@ from occupancy_lab.compiling.assumptions import given_values
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
-from occupancy_lab.explaining.script_runs import script_lines
+from occupancy_lab.explaining.script_lines import script_lines
 from occupancy_lab.inputs import asked_gpus, chosen_gpus
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort
 from occupancy_lab.tracing.lines import dry_run_of

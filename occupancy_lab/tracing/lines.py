@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.script_runs import ScriptLine
+    from occupancy_lab.explaining.script_lines import ScriptLine
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed

@@ -111,7 +111,8 @@ def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) 
     if alone:
         ran = None if outcome is None else outcome.ran
         place = Path(shown[0].grids[0].places[0]).name
-        said = (NOT_LAUNCHED, f"The launch line is {literal(place)}.", *missing(ran))
+        line = f"The launch line is {literal(shown[0].kernel)}, {literal(place)}."
+        said = (NOT_LAUNCHED, line, *missing(ran))
         return Document(title, answer, (Section("", (), said),))
     sentences = (
         *(
@@ -592,27 +593,6 @@ def _grid_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
         )
     if launches > MOST_LAUNCHES:
         yield f"{launches - MOST_LAUNCHES} more kinds of launches take less time; --json has all."
-
-
-def main_grid_words(kernel: TracedKernel) -> str:
-    """Return which of a kernel's grids is described, with its share of launches and time.
-
-    If several launches over this grid pass other numbers, their numbers follow: "3907 at seed 2".
-    """
-    longest, time = kernel.longest, kernel.time
-    if longest is None or longest.grid is None:
-        return "a grid that was not noted"
-    words = " x ".join(map(str, longest.grid))
-    over_it = [one.sizes for one in kernel.grids if one.grid == longest.grid]
-    if own_sizes := [one for one in longest.sizes if not all(one in some for some in over_it)]:
-        words += f" at {', '.join(own_sizes)}"
-    if len(over_it) < len(kernel.grids):
-        words += f", one of {len(kernel.grids)}"
-    words += f", with {longest.launches} of {count(kernel.launches, 'launch')}"
-    own = longest.measured or longest.predicted
-    if time is None or own is None or own.measured != time.measured or not time.us:
-        return words
-    return f"{words} and {percent(own.us / time.us)} of the time"
 
 
 def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.compiling.script import Ran
-    from occupancy_lab.explaining.script_runs import ScriptLine
+    from occupancy_lab.explaining.script_lines import ScriptLine
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.tracing.trace import Trace
     from occupancy_lab.tracing.traced import TracedKernel

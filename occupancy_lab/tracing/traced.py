@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.explaining.advice import Action
-    from occupancy_lab.explaining.script_runs import ScriptLine
+    from occupancy_lab.explaining.script_lines import ScriptLine
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.prediction import Prediction

@@ -19,16 +19,18 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import stand_in
-from occupancy_lab.explaining.script_runs import (
-    assumed_words,
+from occupancy_lab.explaining.script_lines import (
     calls_of,
     chosen_launches,
     compiler_of,
+    takes,
+    variant_with,
+)
+from occupancy_lab.explaining.script_runs import (
+    assumed_words,
     read_assumed_of,
     read_both,
     read_values,
-    takes,
-    variant_with,
 )
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import BoundLaunch

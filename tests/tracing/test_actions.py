@@ -14,7 +14,7 @@ from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError
 from occupancy_lab.explaining.advice import Action
-from occupancy_lab.explaining.script_runs import script_lines
+from occupancy_lab.explaining.script_lines import script_lines
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of
 from occupancy_lab.reporting.trace_files import make_trace_report
