@@ -242,11 +242,6 @@ class _ScriptCompiler:
     def texts(self, wanted: Sequence[Compilation]) -> list[Texts | None]:
         return self._script.texts([*map(_changed, wanted)])
 
-    def resources(self, wanted: Compilation) -> Resources:
-        """Return the resources of a launch of the script, or of one with changed arguments."""
-        changed = _changed(wanted)
-        return self._script.resources(changed.index, changed.changes)
-
 
 def _changed(wanted: Compilation) -> Changed:
     """Return the script's launch that is nearest to the *wanted* one, with the differences."""

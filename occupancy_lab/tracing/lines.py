@@ -27,12 +27,11 @@ from occupancy_lab.tracing.traced import (
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from occupancy_lab.compiling.script import Script
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.explaining.script_lines import ScriptLine
-    from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed
     from occupancy_lab.tracing.actions import Effort
@@ -104,7 +103,6 @@ def _kernel(
         parts=(),
         choices=len(line.run.runs),
         expected=expected,
-        arguments=together([argument_classes(one) for _, one in group]),
         lines=tuple(one for one, _ in group) if expected else (),
     )
 
@@ -118,37 +116,15 @@ def _calculation(run: Run) -> Calculation | None:
 def grid_launches(line: ScriptLine, run: Run) -> GridLaunches:
     """Return the launches of *line* in the configuration of *run*."""
     passed = {name: run.arguments[name] for name in sorted({*run.arguments} - {*line.first.tuned})}
+    tensors = {name: one for name, one in passed.items() if isinstance(one, Pointer)}
     return GridLaunches(
         None if run.launch.grid is None else shortened(run.launch.grid),
         line.first.times,
         record=run if isinstance(run, Record) and run.counts is not None else None,
         sizes=tuple(f"{name} {value}" for name, value in passed.items() if type(value) is int),
+        dtypes=tuple(
+            f"{name} {one.dtype}{'' if one.aligned else ' unaligned'}"
+            for name, one in tensors.items()
+        ),
         places=(line.first.place,),
     )
-
-
-MULTIPLE, NO_MULTIPLE = "multiple of 16", "no multiple of 16"
-"""The two classes into which Triton sorts integers other than 1; 0 is a multiple."""
-
-
-def argument_classes(bound: BoundLaunch) -> dict[str, str]:
-    """Return the dtype of each tensor, and whether each integer is 1 or a multiple of 16."""
-    found = {}
-    for name, value in bound.arguments.items():
-        if name in bound.constexprs:
-            continue
-        if isinstance(value, Pointer):
-            found[name] = f"{value.dtype}{'' if value.aligned else ' unaligned'}"
-        elif type(value) is int:  # Triton does not specialize on the value of a bool
-            found[name] = "1" if value == 1 else NO_MULTIPLE if value % 16 else MULTIPLE
-    return found
-
-
-def together(classes: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """Return the class of each argument in launches that compile to one kernel: "not 1"."""
-    found = {name: {one.get(name, said) for one in classes} for name, said in classes[0].items()}
-    numbers = {frozenset({MULTIPLE, NO_MULTIPLE}): "not 1"}
-    return {
-        name: numbers.get(frozenset(said), " or ".join(sorted(said)))
-        for name, said in found.items()
-    }

@@ -167,7 +167,7 @@ def _tables(
             str(number),
             *_programs(one),
             "-" if one.calculation is None else limiter_words(one.calculation),
-            literal(configuration(one)) + _distinction(one, shown),
+            literal(configuration(one)),
         )
         for number, one in enumerate(shown, 1)
     )
@@ -183,24 +183,24 @@ def _launch_table(shown: Sequence[TracedKernel], total: KernelTime | None) -> It
     if len(found) == len(shown) and not any(grid.places for _, _, grid in found):
         return
 
-    def time_of(grid: GridLaunches) -> KernelTime | None:
-        return grid.predicted if total is None or not total.measured else grid.measured
+    def us(grid: GridLaunches) -> float | None:
+        time = grid.measured if total is not None and total.measured else grid.predicted
+        return time.us / time.launches if time is not None and time.launches else None
 
-    def us(grid: GridLaunches) -> float:
-        time = time_of(grid)
-        return 0.0 if time is None else time.us
-
-    most = sorted(found, key=lambda one: -us(one[2]))[:MOST_LAUNCHES]
+    passed: dict[str, list[Sequence[str]]] = {}
+    for _, kernel, grid in found:
+        passed.setdefault(kernel.kernel, []).append(grid.key[1])
+    most = sorted(found, key=lambda one: -(us(one[2]) or 0.0) * one[2].launches)[:MOST_LAUNCHES]
     rows = []
     for number, kernel, grid in sorted(most, key=lambda one: one[0]):
-        time, words = time_of(grid), " x ".join(map(str, grid.grid or ())) or "-"
-        each = cell(time.us / time.launches) if time is not None and time.launches else "-"
-        differs = [size for size in grid.sizes if any(size not in x.sizes for x in kernel.grids)]
+        others = passed[kernel.kernel]
+        differs = [one for one in grid.key[1] if any(one not in other for other in others)]
         lines = [Path(place).name for place in grid.places[:MOST_NAMED]]
-        numbers = (words, literal(", ".join(differs)) or "-", str(grid.launches), each)
-        rows.append((str(number), literal(", ".join(lines)) or "-", *numbers))
+        words = (lines, [" x ".join(map(str, grid.grid or ()))], differs)
+        told = (literal(", ".join(one)) or "-" for one in words)
+        rows.append((str(number), *told, str(grid.launches), cell(us(grid))))
     headers = ("", "launched by", "grid", "passes", "launches", "us")
-    several = range(1, 6) if len(found) > len(shown) else range(1, 3)
+    several = range(1, 6) if len(found) > len(shown) else range(1, 4)
     wanted = [0, *(at for at in several if any(row[at] != "-" for row in rows))]
     yield Table(
         tuple(headers[at] for at in wanted),
@@ -282,27 +282,6 @@ def not_tried(found: Traced) -> Iterator[str]:
             f"There was no time left to try launches near {_named(found.untried)}:"
             " `--actions SECONDS` gives more, and what is compiled is kept."
         )
-
-
-def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
-    """Return the arguments in which *kernel* differs from others of its configuration."""
-    alike = [
-        one
-        for one in shown
-        if (one.kernel, configuration(one)) == (kernel.kernel, configuration(kernel))
-    ]
-    words = apart(kernel.arguments, (one.arguments for one in alike))
-    return f"; {literal(words)}" if words else ""
-
-
-def apart(own: Mapping[str, str], others: Iterable[Mapping[str, str]]) -> str:
-    """Return the entries of *own* that differ in any of *others*: "n multiple of 16"."""
-    found = [*others]
-    return ", ".join(
-        f"{name} {value}"
-        for name, value in own.items()
-        if any(one.get(name) != value for one in found)
-    )
 
 
 def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:

@@ -161,6 +161,9 @@ class DryTraces(Answer):
                 title = f"{number} {page.title}" if is_numbered else page.title
                 yield Section(title, (), page.answer)
                 yield from page.sections
+        if not full and not few and lines:
+            more = "`explain --full` explains each launch, and `trace --report` more kernels."
+            yield Section("", (), (more,))
 
     def _sentences(self) -> Iterator[str]:
         yield (

@@ -64,13 +64,15 @@ class GridLaunches:
     sizes: tuple[str, ...] = ()
     """The integers that the launches pass, by which a dry run distinguishes launches over the same
     grid: "n 4096", "seed 2"."""
+    dtypes: tuple[str, ...] = ()
+    """In a dry run, the dtype of each tensor that the launches pass: "x float16"."""
     places: tuple[str, ...] = ()
     """In a dry run, the file and line of each launch line that makes them."""
 
     @property
     def key(self) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
-        """The grid and the sizes, which distinguish launches of a kernel."""
-        return self.grid, self.sizes
+        """The grid, and what is passed, which distinguish launches of a kernel."""
+        return self.grid, (*self.sizes, *self.dtypes)
 
     @property
     def total_us(self) -> float | None:
@@ -126,8 +128,6 @@ class TracedKernel:
     """In a dry run, how many configurations the autotuner chooses from."""
     expected: bool = True
     """Whether it is launched, or predicted to be; false for slower configurations."""
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    """In a dry run, what Triton distinguishes about each argument that is not a constexpr."""
     elsewhere: bool = False
     """Whether it was launched on another GPU than that of `calculation`."""
     action: Action | None = None
@@ -486,7 +486,7 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
     for one in grids:
         groups[one.key].append(one)
     summed = []
-    for (grid, sizes), group in groups.items():
+    for (grid, _), group in groups.items():
         samples = sum(one.samples for one in group)
         # A launch is counted after it is timed.
         weights = [max(one.launches - one.captured, one.samples) for one in group if one.samples]
@@ -501,7 +501,8 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
                 samples,
                 us / sum(weights) if weights else None,
                 next((one.record for one in group if one.record is not None), None),
-                sizes,
+                group[0].sizes,
+                group[0].dtypes,
                 tuple(dict.fromkeys(place for one in group for place in one.places)),
             )
         )

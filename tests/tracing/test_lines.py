@@ -8,16 +8,12 @@ from unittest import mock
 
 import pytest
 
-from occupancy_lab.arguments import Pointer
 from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
-from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing.actions import Effort
 from occupancy_lab.tracing.dry import dry_traces
-from occupancy_lab.tracing.lines import argument_classes, together
-from occupancy_lab.tracing.page import apart
 from occupancy_lab.tracing.times import KernelTime
 
 SCRIPT = """
@@ -158,29 +154,15 @@ def test_a_program_and_its_function_have_the_same_page(
     assert found.to_dict()["rows"] == sizes.to_dict()["rows"]
 
 
-def classes(**arguments: object) -> dict[str, str]:
-    """Return the classes of a launch's arguments, of which BLOCK is a constexpr."""
-    return argument_classes(BoundLaunch("k", Launch((), {}), arguments, ("BLOCK",), {}))  # type: ignore[arg-type]
-
-
-def test_arguments_have_the_classes_that_triton_specializes_on() -> None:
-    """A tensor has its dtype and alignment; a bool, a float and a constexpr have no class."""
-    x, y = Pointer("float16", 64, aligned=True), Pointer("float32", 64, aligned=False)
-    assert classes(x=x, y=y, n=1000, m=1024, one=1, flag=False, eps=1e-5, BLOCK=64) == {
-        "x": "float16",
-        "y": "float32 unaligned",
-        "n": "no multiple of 16",
-        "m": "multiple of 16",
-        "one": "1",
-    }
-
-
-def test_launches_of_one_kernel_share_a_class() -> None:
-    """A kernel compiled for multiples of 16 and other numbers has the class "not 1"."""
-    several = [classes(seed=seed, n=1024) for seed in (0, 2)]
-    assert together(several) == {"seed": "not 1", "n": "multiple of 16"}
-    assert together([*several, classes(seed=1, n=1024)])["seed"].startswith("1 or ")
-    assert apart(together(several), [classes(seed=1, n=1024)]) == "seed not 1"
+@pytest.mark.usefixtures("alone")
+def test_what_differs_may_be_a_number_or_a_dtype(path: Path) -> None:
+    """Launches are told apart by the dtypes that they pass; floats and bools tell none apart."""
+    found = explain_script(f"{path}:numbers", gpu="h100", compared=False)
+    table = next(one for one in found.to_document().sections[0].tables if "passes" in one.headers)
+    assert sorted(row[table.headers.index("passes")] for row in table.rows) == [
+        "x float16",
+        "x float32",
+    ]
 
 
 @pytest.mark.usefixtures("alone")
