@@ -63,6 +63,11 @@ class ScriptLine:
         return KernelTime.predicted(self.record, self.first.times)
 
     @property
+    def us(self) -> float:
+        """The predicted time of all its launches; 0 if there is none."""
+        return 0.0 if self.time is None else self.time.us
+
+    @property
     def why_not(self) -> str | None:
         """Why none of its configurations compiles and fits; None if one does."""
         return None if self.run.records else self.run.failures[0].failure.reason

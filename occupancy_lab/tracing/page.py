@@ -153,7 +153,8 @@ def _tables(
         )
         first = [Table(("kernel", "launches", *SITS), rows)]
     else:
-        headers = ("kernel", "launches", "us", spread(total), "lost us", "share")
+        beside = "least" if total.measured else "range"
+        headers = ("kernel", "launches", "us", beside, "lost us", "share")
         rows = tuple(
             (name, _launches(one), *_time_cells(times.get(id(one)), total))
             for name, one in zip(names, shown, strict=True)
@@ -456,13 +457,8 @@ def _launches(kernel: TracedKernel) -> str:
     return f"{kernel.launches}{'?' if kernel.choices > 1 else ''}{tuning}"
 
 
-def spread(total: KernelTime) -> str:
-    """Return the header of the column beside the times: of their range, or of the least time."""
-    return "least" if total.measured else "range"
-
-
 def _time_cells(time: KernelTime | None, total: KernelTime) -> tuple[str, ...]:
-    """Return the mean time of a launch, its `spread`, what all lose, and their share of *total*."""
+    """Return the mean time of a launch, its least or range, what all lose, and their share."""
     if time is None or not time.launches:
         return ("-",) * 4
     if total.measured:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.trace import Trace
     from occupancy_lab.tracing.traced import TracedKernel
 
+MORE = (
+    "`explain FILE.py:main --full` has the arithmetic, memory and stages of each launch, and"
+    " `trace --report` a page of more kernels."
+)
 FEW_LINES = 2
 """How many launch lines are all explained; of more the longest is, without `--full`."""
 
@@ -68,14 +73,26 @@ class DryTrace:
     def tried(self) -> bool:
         """Whether nearby launches of its kernels were to be tried."""
         found = self.trace.found
-        return any(one.action for one in self.shown) or bool(
-            found.minor or found.failed or found.untried
-        )
+        tried = [one for one in self.shown if one.action is not None]
+        return bool(tried or found.minor or found.failed or found.untried)
 
     @property
     def launches(self) -> int:
         """The number of all launches."""
         return sum(one.launches for one in self.shown)
+
+    def explained(self, *, full: bool, every: bool) -> list[tuple[int, ScriptLine]]:
+        """Return the launch lines to explain, with the numbers of their kernels.
+
+        These are *every* line or only the longest; unless *full*, of those that were tried.
+        """
+        lines = [
+            (number, line)
+            for number, kernel in enumerate(self.shown, 1)
+            for line in kernel.lines
+            if line.record is not None and (full or line.is_tried)
+        ]
+        return lines if every else sorted(lines, key=lambda pair: -pair[1].us)[:1]
 
     @property
     def of_names(self) -> dict[str, KernelTime | None]:
@@ -145,25 +162,18 @@ class DryTraces(Answer):
         return [line.first.times for line in self._lines] == [1]
 
     def _explained(self, *, full: bool) -> Iterator[Section]:
-        few = len(self._lines) <= FEW_LINES
-        for one in self.traces:
-            lines = [
-                (number, line)
-                for number, kernel in enumerate(one.shown, 1)
-                for line in kernel.lines
-                if line.record is not None and (full or line.is_tried)
-            ]
-            if not full and not few:
-                lines = sorted(lines, key=lambda pair: -_us(pair[1]))[:1]
-            for number, line in lines:
-                page = line.run.to_document(full=full)
-                is_numbered = len(self.traces) == 1 and len(one.shown) > 1
-                title = f"{number} {page.title}" if is_numbered else page.title
-                yield Section(title, (), page.answer)
-                yield from page.sections
-        if not full and not few and lines:
-            more = "`explain --full` explains each launch, and `trace --report` more kernels."
-            yield Section("", (), (more,))
+        how = {"full": full, "every": full or len(self._lines) <= FEW_LINES}
+        chosen = [(one, *found) for one in self.traces for found in one.explained(**how)]
+        for one, number, line in chosen:
+            page = line.run.to_document(full=full)
+            is_numbered = len(self.traces) == 1 and len(one.shown) > 1
+            title = f"{number} {page.title}" if is_numbered else page.title
+            yield Section(title, (), page.answer)
+            for section in page.sections:
+                said = (one for one in section.sentences if not one.startswith("`--full` "))
+                yield dataclasses.replace(section, sentences=tuple(said))
+        if chosen and not full:
+            yield Section("", (), (MORE,))
 
     def _sentences(self) -> Iterator[str]:
         yield (
@@ -207,10 +217,6 @@ class DryTraces(Answer):
             "gpus": {one.gpu.key: one.trace.to_dict() for one in self.traces},
             "document": page,
         }
-
-
-def _us(line: ScriptLine) -> float:
-    return 0.0 if line.time is None else line.time.us
 
 
 def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:

@@ -188,11 +188,7 @@ class TracedKernel:
     @property
     def longest_line(self) -> ScriptLine | None:
         """The launch line that takes most of its time; None if it was not run dry."""
-
-        def us(line: ScriptLine) -> float:
-            return 0.0 if line.time is None else line.time.us
-
-        return max(self.lines, key=us, default=None)
+        return max(self.lines, key=lambda line: line.us, default=None)
 
     @property
     def main_grid(self) -> tuple[int, ...] | None:

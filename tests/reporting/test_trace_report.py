@@ -85,7 +85,7 @@ def test_what_was_not_asked_for_is_tritons_default() -> None:
     usual = dataclasses.replace(asked, usual_options={"num_warps": 4, "num_stages": 3})
     (kernel,) = trace("swiglu_kernel", grid=dataclasses.replace(MEASURED, record=usual)).kernels
     dry = dataclasses.replace(kernel, lines=(None,))  # type: ignore[arg-type]
-    page = text(Trace(Traced((dry,), ())))
+    page = text(Trace(Traced((dry,), found.found.processes)))
     assert "| num_warps               | 4, asked" in page
     assert "| num_stages              | 3, Triton's default" in page
 
