@@ -416,8 +416,6 @@ def _of_script(found: Any) -> list[Row]:
 
     Raises InputError if launches are missing.
     """
-    from occupancy_lab.compiling.compile import failure_of
-
     for ran in found.ran:
         if ran.failure is not None:
             refuse(f"{found.name} went no further than some of its launches: {ran.failure}")
@@ -425,12 +423,7 @@ def _of_script(found: Any) -> list[Row]:
             refuse(f"launches of {found.name} are missing: {ran.missing[0]} cannot be run here")
     rows = []
     for line in found.lines:
-        if hasattr(line.run, "runs"):
-            made = _of_runs(line.run)
-        else:
-            why = failure_of(line.run)
-            failed = {"gpu": line.gpu.key, "status": why.status.value, "reason": why.reason}
-            made = make_rows([{"kernel": line.first.bound.kernel, **failed}], "the launch")
+        made = _of_runs(line.run)
         for row in made:
             values = {**row.values, "source": line.first.place}
             if len(made) > 1:

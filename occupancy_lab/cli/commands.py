@@ -329,7 +329,7 @@ def verify(*, form: str, **asked: Any) -> None:
 )
 @options.view_options
 def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> None:
-    """List every kernel in a Triton cache: its resources, its limiter, and its possible gain.
+    """List every kernel in a Triton cache: its resources, its limiter, its time and possible gain.
 
     DIR is a cache, a folder above caches, or one entry; without it Triton's own cache and
     torchinductor's are read. Nothing is compiled or launched, and no GPU is needed. Times are
@@ -468,9 +468,8 @@ def trace(  # noqa: PLR0913 - an argument for each option
 
         how = {name: asked[name] for name in ("assume", "timeout", "retry_failed")}
         found = dry_traces(program, gpu=gpu, effort=effort, progress=show_status, **how)
-        first = found.traces[0].trace
-        files.write(first)
-        write(first if len(found.traces) == 1 else found)
+        files.write(found.traces[0].trace)
+        write(found)
         if output is not None:
             for sentence in found.failures():
                 print_note("".join(piece.text for piece in spans(sentence)))

@@ -1,4 +1,4 @@
-"""`compare`: GPUs, Triton versions, kernels and num_stages side by side, and what differs."""
+"""`compare`: GPUs, Triton versions, kernels and num_stages side by side, and which is faster."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import dataclasses
 import itertools
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
 from occupancy_lab.comparing.entries import (
-    between_gpus,
     differing_dimensions,
-    hardware,
     make_entries,
     moves,
     slices,
-    without_effect,
 )
 from occupancy_lab.compiled_records import compile_record
 from occupancy_lab.compiling import store_directory
@@ -25,13 +21,13 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import Case, with_recorded
-from occupancy_lab.explaining.duration import time_sentence
+from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.facts import compared_facts, setting, setting_words
+from occupancy_lab.explaining.facts import setting_words
 from occupancy_lab.explaining.grids import whole_work
-from occupancy_lab.explaining.launch import plan_sentence, stage_sentences
-from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
-from occupancy_lab.explaining.neighbours import changed, with_chosen
+from occupancy_lab.explaining.limits import answer_in_short
+from occupancy_lab.explaining.neighbours import with_chosen
+from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
@@ -48,7 +44,7 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.record import Record, by_gpu
 from occupancy_lab.signature import read_options
-from occupancy_lab.text.document import Document, Section, Table, literal, side_by_side
+from occupancy_lab.text.document import Document, Section, literal
 from occupancy_lab.text.words import (
     change,
     count,
@@ -63,7 +59,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.comparing.entries import Entry, Slice
+    from occupancy_lab.comparing.entries import Entry
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import (
         AskedDtype,
@@ -207,12 +203,8 @@ def _asked(
 
 
 def _case(asked: Asked, compiler: Compiler) -> Case:
-    """Return the case of *asked*, with the launch in one stage and its recorded times."""
-    single = changed(asked, {"num_stages": 1})
-    compiler.compile([one.compilation for one in (asked, single) if one is not None])
-    record = compile_record(asked, compiler)
-    one_stage = None if single is None else compile_record(single, compiler)
-    return with_recorded(Case(record, one_stage, asked_kernel=asked.name))
+    """Return the case of *asked* with its recorded times."""
+    return with_recorded(Case(compile_record(asked, compiler), asked_kernel=asked.name))
 
 
 def _check_number(number: int) -> None:
@@ -246,6 +238,7 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
     return Document(
         _title(entries),
         (
+            *said_of_each(entries, lambda entry: filter(None, [without_time(entry.record)])),
             *fastest_sentences(entries),
             *less_work_sentences([entry.record for entry in entries]),
             *(answer_in_short(entry) for entry in entries),
@@ -255,8 +248,26 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
                 for one in failures
             ),
         ),
-        (_side_by_side(entries), *why),
+        (_launches(entries), _limits(entries), *why),
     )
+
+
+def _launches(entries: tuple[Entry, ...]) -> Section:
+    """Return the facts about the launches, with one sentence for each GPU on what times rest on."""
+    section = the_launch_in_short(entries)
+    times = ((entry.record, entry.record.prediction) for entry in entries)
+    unsure = (one for one, found in times if found is not None and not found.calibrated)
+    basis = tuple(dict.fromkeys(map(time_sentence, unsure)))
+    others = [one for one in section.sentences if not one.endswith(basis)]
+    return dataclasses.replace(section, sentences=(*others, *basis))
+
+
+def _limits(entries: tuple[Entry, ...]) -> Section:
+    """Return the limits with a column for each entry, several of which may be on one GPU."""
+    section = limits_with_bars([entry.calculation for entry in entries])
+    (table,) = section.tables
+    headers = (table.headers[0], *(entry.title for entry in entries))
+    return Section(section.title, (dataclasses.replace(table, headers=headers),))
 
 
 def _title(entries: tuple[Entry, ...]) -> str:
@@ -273,61 +284,10 @@ def _title(entries: tuple[Entry, ...]) -> str:
     return f"{', '.join(same)}: {'; '.join(told)}" if same else "; ".join(told)
 
 
-def _side_by_side(entries: tuple[Entry, ...]) -> Section:
-    table = side_by_side(entries, compared_facts(entries))
-    differing = tuple(row for row in table.rows if len(set(row[1:])) > 1)
-    words = [
-        f"{name} {cells[0]}"
-        for name, *cells in table.rows
-        if len(set(cells)) == 1 and cells[0] not in {"-", "0 B"}
-    ]
-    sentences = [f"The same in all: {'; '.join(words)}."] if words else []
-    predictions = ((entry.record, entry.record.prediction) for entry in entries)
-    unsure = (one for one, found in predictions if found is None or not found.calibrated)
-    sentences += dict.fromkeys(map(time_sentence, unsure))
-    return Section("Side by side", (Table(table.headers, differing),), tuple(sentences))
-
-
 def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
-    differing = differing_dimensions(entries)
-    found = [*dict.fromkeys(text for one in slices(entries, "gpu") for text in hardware(one))]
-    for name in differing:
-        found += dict.fromkeys(said_of_each(slices(entries, name), _in_slice))
-    if differing != ("triton",) and "num_stages" not in without_effect(entries):
-        found += said_of_each(entries, stage_sentences, alike=False)
-    if {"kernel", "matrix"} & {*differing}:
-        known = [entry for entry in entries if entry.record.plan is not None]
-        found += said_of_each(known, lambda entry: (plan_sentence(entry),), alike=False)
-    of_matrix = all(entry.record.matrix is not None for entry in entries)
-    if of_matrix and ("gpu" in differing or any(map(_tutorial_errs, entries))):
-        found += said_of_each(
-            entries, lambda entry: tutorial_sentences(entry.calculation), alike=False
-        )
-    return tuple(found)
-
-
-def _tutorial_errs(entry: Entry) -> bool:
-    tutorial, truth = entry.record.tutorial, entry.record.occupancy
-    return tutorial.programs_per_multiprocessor != truth.programs_per_multiprocessor
-
-
-def _in_slice(part: Slice) -> Iterator[str]:
-    yield from (between_gpus if part.dimension == "gpu" else moves)(part)
-    if part.dimension in {"gpu", "kernel", "matrix"}:
-        yield from _choices(part)
-
-
-def _knob(name: str, entry: Entry) -> str:
-    return setting(entry.record.settings, name)
-
-
-def _choices(part: Slice) -> Iterator[str]:
-    if any(entry.record.matrix is None for entry in part.entries):
-        return
-    for name in ("BLOCK_SIZE", "num_warps", "num_stages"):
-        values = part.said(partial(_knob, name))
-        if values is not None:
-            yield f"{name} is {values}, each the kernel's own choice."
+    others = [name for name in differing_dimensions(entries) if name != "gpu"]
+    found = (said_of_each(slices(entries, name), moves) for name in others)
+    return tuple(dict.fromkeys(sentence for sentences in found for sentence in sentences))
 
 
 def _with_chosen(entries: Sequence[Entry]) -> tuple[Entry, ...]:

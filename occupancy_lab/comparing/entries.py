@@ -1,46 +1,36 @@
-"""The compared entries, and why they differ: hardware, and amounts that the kernels take."""
+"""The compared entries, and how the amounts that their kernels take differ."""
 
 from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.facts import (
-    bound_words,
     launched_words,
-    resident_words,
     setting_words,
 )
-from occupancy_lab.explaining.launch import elements_per_thread, threads_words
-from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
+from occupancy_lab.explaining.limits import occupancy_words, programs_words
 from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying
-from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
 from occupancy_lab.options import CAPS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
-    article,
-    as_sentence,
     count,
     known,
     listed,
-    microseconds,
     resource_word,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.values import NextStep
 
 DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "settings")
 """What entries can differ in, in the order of a page."""
-PLACE = "{place}"
-PREPOSITIONS = dict.fromkeys(DIMENSIONS, "with") | {"gpu": "on", "kernel": "in", "matrix": "for"}
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -110,24 +100,6 @@ class Slice:
     """The names that the entries share and other entries do not; "" if there are no others."""
     entries: tuple[Entry, ...]
 
-    def said(self, phrase: Callable[[Entry], str | None]) -> str | None:
-        """Return "P on A and B, and Q on C", or None if *phrase* is the same for all entries.
-
-        "on A and B" replaces PLACE in a phrase, or follows it. A phrase that is None is left out.
-        """
-        names: dict[str | None, list[str]] = {}
-        for entry in self.entries:
-            names.setdefault(phrase(entry), []).append(entry.names[self.dimension])
-        if len(names) == 1:
-            return None
-        parts = []
-        for text, places in names.items():
-            if text is not None:
-                place = f"{PREPOSITIONS[self.dimension]} {listed(places)}"
-                parts.append(text.replace(PLACE, place) if PLACE in text else f"{text} {place}")
-        *before, last = parts
-        return f"{', '.join(before)}, and {last}" if before else last
-
 
 def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
     """Return the slices along *dimension*; none if all entries are the same in it."""
@@ -144,140 +116,6 @@ def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
 def differing_dimensions(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     """Return the dimensions in which *entries* are not all the same."""
     return tuple(name for name in DIMENSIONS if len({entry.names[name] for entry in entries}) > 1)
-
-
-def _multiprocessor(entry: Entry) -> str:
-    word = entry.architecture.multiprocessor_word
-    return f"{article(word)} {word}"
-
-
-def _clause(words: str, text: str | None) -> Iterator[str]:
-    if text:
-        yield as_sentence(f"{words} {text}".strip())
-
-
-def _threads(entry: Entry) -> str:
-    elements = None if entry.record.matrix is None else elements_per_thread(entry)
-    if elements is None:
-        return f"{threads_words(entry)} threads"
-    word = "element" if elements == 1 else "elements"
-    return f"{threads_words(entry)} threads with {elements:g} {word} each"
-
-
-def _register_file(entry: Entry) -> str:
-    architecture = entry.architecture
-    if isinstance(architecture, CudaArchitecture):
-        quarter = architecture.registers // architecture.register_partitions
-        return (
-            f"a warp's registers {PLACE} come from one of {architecture.register_partitions}"
-            f" quarters of an SM, which have {quarter} each and give out"
-            f" {architecture.register_unit} at a time"
-        )
-    return (
-        f"a wave's VGPRs {PLACE} come from one of {architecture.simds} SIMDs of"
-        f" {_multiprocessor(entry)}, which have {architecture.vgprs_per_simd} a lane each and give"
-        f" out {architecture.vgpr_granule} at a time"
-    )
-
-
-def _shared_pool(entry: Entry) -> str:
-    architecture = entry.architecture
-    reserve = ""
-    if isinstance(architecture, CudaArchitecture):
-        reserve = f" with {architecture.reserved_shared} B per program for the driver"
-    return (
-        f"{_multiprocessor(entry)} {PLACE} has {architecture.shared_per_multiprocessor} B of"
-        f" {architecture.shared_word}, given out {architecture.shared_unit} B at a time{reserve}"
-    )
-
-
-def _sgpr_file(entry: Entry) -> str:
-    if isinstance(entry.architecture, CudaArchitecture):
-        return "there are no SGPRs"
-    file = entry.architecture.sgprs_per_simd
-    return "SGPRs cannot run out" if file is None else f"a SIMD has {file} SGPRs"
-
-
-def _number_allowed(entry: Entry, resource: str) -> str | None:
-    """Return how many programs a limit allows: "10"."""
-    limits = {one.resource: one.programs for one in entry.record.occupancy.limits}
-    return str(limits[resource]) if resource in limits else None
-
-
-def _allowed(entry: Entry, resource: str) -> str | None:
-    """Return how many programs a limit allows, and why: "VGPRs allow 10 programs (...)"."""
-    limit = next((one for one in entry.record.occupancy.limits if one.resource == resource), None)
-    if limit is None:
-        return None
-    word, limiters = resource_word(entry.gpu.vendor, resource), entry.record.occupancy.limiters
-    if limit.programs is None:
-        return f"no {word} {PLACE} is used"
-    verb = "allow" if word.endswith("s") else "allows"
-    limiter = f", {'the' if len(limiters) == 1 else 'a'} limiter" if resource in limiters else ""
-    programs = count(limit.programs, held_word(entry.calculation))
-    return f"{word} {verb} {programs} {PLACE}{limiter} ({'; '.join(limit.steps)})"
-
-
-POOLS: Mapping[str, Callable[[Entry], str]] = {
-    "registers": _register_file,
-    "sgprs": _sgpr_file,
-    "shared": _shared_pool,
-}
-"""The words on the hardware behind each limit."""
-
-
-def hardware(part: Slice) -> Iterator[str]:
-    """Say how the GPUs of *part* differ in the resources that limit any of them."""
-    warps = part.said(
-        lambda one: f"a {one.architecture.warp_word} is {one.architecture.warp_size} threads"
-    )
-    yield from _clause("", warps)
-    for resource in _limiters(part):
-        if resource in POOLS:
-            yield from _clause("", part.said(POOLS[resource]))
-    yield from _sizes(part)
-    yield from _clause("the vendor's peak bandwidth is", part.said(_peak))
-
-
-def _sizes(part: Slice) -> Iterator[str]:
-    names: dict[str, list[str]] = {}
-    for entry in part.entries:
-        number, word = entry.gpu.multiprocessors, entry.architecture.multiprocessor_word
-        words = "WGPs of two CUs" if word == "WGP" else f"{word}s"
-        size = f"an unknown number of {words}" if number is None else f"{number} {words}"
-        names.setdefault(size, []).append(entry.names["gpu"])
-    (first, gpus), *others = names.items()
-    if others:
-        more = "".join(f", {listed(their)} {size}" for size, their in others)
-        yield f"{listed(gpus)} {'has' if len(gpus) == 1 else 'have'} {first}{more}."
-
-
-def between_gpus(part: Slice) -> Iterator[str]:
-    """Say how the launch differs between the GPUs of *part*: threads, limits, programs, bound."""
-    if len({entry.architecture.warp_size for entry in part.entries}) > 1:
-        yield from _clause("a program is", part.said(_threads))
-    for resource in _limiters(part):
-        if part.said(partial(_number_allowed, resource=resource)):
-            yield from _clause("", part.said(partial(_allowed, resource=resource)))
-    yield from _clause("programs at once are", part.said(resident_words))
-    yield from _clause("the launch is bound by", part.said(_bound))
-
-
-def _limiters(part: Slice) -> list[str]:
-    names = (name for entry in part.entries for name in entry.record.occupancy.limiters)
-    return [*dict.fromkeys(names)]
-
-
-def _peak(entry: Entry) -> str | None:
-    gbs = entry.record.gpu.bandwidth_gbs
-    return None if gbs is None else f"{gbs:g} GB/s"
-
-
-def _bound(entry: Entry) -> str | None:
-    prediction = entry.record.prediction
-    if prediction is None:
-        return None
-    return f"{bound_words(entry)} of the predicted {microseconds(prediction.us)},"
 
 
 def moves(part: Slice) -> Iterator[str]:

@@ -57,8 +57,6 @@ KINDS_BY_OPCODE: Mapping[int, str] = {
 """The counter of an instruction, by the lowest 9 bits of its opcode."""
 LOCAL_BYTES = (1, 1, 2, 2, 4, 8, 16, 0)
 """Bytes per thread of LDL and STL, by their size field (bits 73 to 75); 7 is no size."""
-WIDEST = 32
-"""Bytes per thread of an access to global memory with size field 7 (from sm_100 on)."""
 NO_PREDICATE = 7
 """PT, the predicate that is always true, not negated."""
 
@@ -82,8 +80,6 @@ BULK_COPIES = frozenset({0x1B4, 0x1BA})
 """UTMALDG and UBLKCP: the TMA unit copies whole blocks of a tensor or of memory."""
 STALL_BYTE = 13
 """The byte of an instruction with bits 105 to 108, which are bits 1 to 4 of the byte."""
-WITH_BYTES = frozenset({"global_accesses", "local_loads", "local_stores"})
-"""The kinds whose instructions have a size field with the bytes that a thread moves."""
 
 
 def stalls(code: memoryview) -> list[int]:
@@ -97,28 +93,17 @@ def stalls(code: memoryview) -> list[int]:
 
 
 def count_kinds(code: memoryview, arch: int) -> Counter[str] | None:
-    """Return how many instructions of each kind *code* has, and the bytes that a thread moves.
+    """Return how many instructions of each kind *code* has; None if the encoding is not known.
 
     Each instruction counts once, wherever it is: this takes a hundredth of the time of `read_sass`,
-    which finds the loop. Bulk copies are "bulk_copies", all instructions "instructions", and the
-    bytes "global_bytes" and "local_bytes". Return None if the encoding is not known.
+    which finds the loop.
     """
     if f"sm_{arch}" not in architectures() or len(code) % BYTES:
         return None
-    halves = code.cast("H")
-    lows = halves[:: BYTES // 2].tolist()
-    found: Counter[str] = Counter(instructions=len(lows))
-    for low, number in Counter(lows).items():
-        opcode = low & 0x1FF
-        kind = "bulk_copies" if opcode in BULK_COPIES else KINDS_BY_OPCODE.get(opcode)
-        if kind is None:
-            continue
-        found[kind] += number
-        if kind in WITH_BYTES:
-            moved, place = f"{kind.partition('_')[0]}_bytes", -1
-            for _ in range(number):
-                place = lows.index(low, place + 1)
-                found[moved] += LOCAL_BYTES[halves[place * BYTES // 2 + 4] >> 9 & 7] or WIDEST
+    found: Counter[str] = Counter()
+    for low, number in Counter(code.cast("H")[:: BYTES // 2].tolist()).items():
+        if (kind := KINDS_BY_OPCODE.get(low & 0x1FF)) is not None:
+            found[kind] += number
     return found
 
 

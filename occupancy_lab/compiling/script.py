@@ -22,7 +22,7 @@ from occupancy_lab.compiling.notes import Feed, ScriptLaunch  # noqa: TC001 - li
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import unpack
-from occupancy_lab.errors import CompileError, InputError, refuse
+from occupancy_lab.errors import refuse
 from occupancy_lab.files import read_bytes
 from occupancy_lab.gpus import Gpu  # noqa: TC001 - likewise
 from occupancy_lab.launch import Launch
@@ -108,11 +108,11 @@ class Ran:
         for word in self.not_asked_for:
             yield f"Nothing asked for a value that `--assume {literal(word)}` gives."
 
-    def why_launches_are_missing(self, what: str) -> Iterator[str]:
-        """Return a sentence for each reason why a page about *what* was run may lack launches."""
+    def why_launches_are_missing(self) -> Iterator[str]:
+        """Return a sentence for each reason why a page may lack launches."""
         if self.failure is not None:
             yield (
-                f"The {what} went no further: {literal(self.failure)}; launches after that are not"
+                f"The program went no further: {literal(self.failure)}; launches after that are not"
                 " here."
             )
         yield from (f"Launches may be missing: {literal(fault)}." for fault in self.faults)
@@ -279,14 +279,11 @@ class Script:
             refuse(ran.why_it_failed)
         return ran
 
-    def outcomes(self, wanted: Sequence[Changed] | None = None) -> list[Resources | Failure]:
+    def outcomes(self, wanted: Sequence[Changed]) -> list[Resources | Failure]:
         """Return what one program of each of *wanted* takes, or why it does not compile.
 
-        None means all launches without changes. All cores compile. After an interrupt, unfinished
-        compiles are failures.
+        All cores compile. After an interrupt, unfinished compiles are failures.
         """
-        if wanted is None:
-            wanted = [Changed(index, {}) for index in range(len(self.launches))]
         target, number = self.gpu.target.name, len(wanted)
         found: list[Resources | Failure] = []
         try:
@@ -349,19 +346,6 @@ class Script:
         """
         line = None if self._child.closed else self._ask_again(Digests(tuple(launches)))
         return from_line(tuple[str, ...], line) if line else ("",) * len(launches)
-
-    def resources(self, index: int, changes: Mapping[str, Plain] | None = None) -> Resources:
-        """Return what one program of launch *index* in `launches` takes.
-
-        *changes* replace arguments and options of the launch.
-
-        Raises CompileError if it cannot be compiled within the time limit, and InputError for
-        keywords that Triton does not take.
-        """
-        (outcome,) = self.outcomes([Changed(index, changes or {})])
-        if isinstance(outcome, Resources):
-            return outcome
-        raise (InputError if outcome.status is Status.SKIPPED else CompileError)(outcome.reason)
 
 
 def _assumed_words(assumed: Sequence[Assumed]) -> str:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import itertools
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.asked import Asked
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.launch import Launch
+    from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.signature import LaunchLine, Words
 
 
@@ -63,6 +65,30 @@ def _own_options(variant: Variant, gpu: Gpu, gpus: Sequence[Gpu]) -> Launch:
     foreign = (others - own.keys()) & launch.options(variant.function).keys()
     kept = {name: value for name, value in launch.keywords.items() if name not in foreign}
     return dataclasses.replace(launch, keywords=kept)
+
+
+def stand_in(bound: BoundLaunch, launches: Any = None) -> Any:
+    """Return an object with the name and the parameters of a kernel, as a JITFunction has them.
+
+    *launches* are those of a script that the launches of this kernel may be changes of.
+    """
+    either = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    arguments = bound.arguments
+    usual = ("annotation_type", "do_not_specialize", "do_not_specialize_on_alignment")
+    return SimpleNamespace(
+        __name__=bound.kernel,
+        tiles=bound.tiles,
+        launches=launches,
+        params=[
+            SimpleNamespace(
+                name=name, is_constexpr=name in bound.constexprs, **dict.fromkeys(usual)
+            )
+            for name in arguments
+        ],
+        signature=inspect.Signature(
+            [inspect.Parameter(name, either, default=value) for name, value in arguments.items()]
+        ),
+    )
 
 
 class DryKernel:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.limits import held_word, occupancy_words
+from occupancy_lab.explaining.limits import held_word
 from occupancy_lab.explaining.work import WORDS
 from occupancy_lab.inputs import TUTORIAL_KERNEL
-from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import KNOBS, NAMES
 from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     count,
-    formatted,
     known,
     microseconds,
     multiprocessor_words,
@@ -95,24 +93,6 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("measured now", _measured_words),
         ("recorded time", recorded_words),
         ("of a plain copy's speed", copy_words),
-    )
-
-
-def compared_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
-    """Return the facts that compared launches may differ in: `launch_facts` and the occupancy."""
-    facts = launch_facts(cases)
-    place = [name for name, _ in facts].index("local memory")
-    return (
-        ("target", lambda case: case.record.gpu.target.name),
-        ("kernel", lambda case: literal(case.record.kernel)),
-        *facts[:place],
-        ("SGPRs per wave", lambda case: formatted(case.record.resources.sgprs)),
-        ("named barriers", lambda case: formatted(case.record.resources.barriers)),
-        *facts[place : place + 2],
-        ("programs per multiprocessor", lambda case: _programs_per_mp(case.calculation)),
-        ("limiter", lambda case: limiter_words(case.calculation)),
-        ("occupancy", lambda case: occupancy_words(case.calculation)),
-        *facts[place + 2 :],
     )
 
 

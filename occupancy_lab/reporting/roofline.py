@@ -122,58 +122,55 @@ def check_one_gpu(keys: Sequence[str]) -> None:
 def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
     """Return the roofline of an explanation on one GPU, by predicted times.
 
-    There is a point for each configuration, or for the only launch and its neighbours.
+    There is a point for each configuration, or for the only launch and its neighbours. Several
+    launch lines of a program are drawn as those of a trace.
 
     Raises InputError for several GPUs, or if no launch has known times, FLOPs and bytes.
     """
     from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.plotting.roofline import draw_roofline
 
-    explained = (found,) if isinstance(found, Explanation) else found.runs
-    alone = len(explained) == 1
-    named = [pair for one in explained for pair in _named(one, alone=alone)]
+    if not isinstance(found, Explanation):
+        check_one_gpu([one.gpu.key for one in found.traces])
+        if len(found.runs) != 1:
+            return draw_trace(found.traces[0].trace.found)
+        (found,) = found.runs
+    named = [*_named(found)]
     gpus = {record.gpu.key: record.gpu for _, record in named}
     check_one_gpu([*gpus])
     points = [point for name, one in named if (point := _point_of(name, one)) is not None]
     gpu = next(iter(gpus.values()), None)
     if not points or gpu is None or gpu.bandwidth_gbs is None:
         refuse("there is no roofline: no launch has a known time, FLOPs and bytes")
+    knobs = [] if found.is_one_launch else varying([one.settings for one in found.records])
+    by = f", named by {', '.join(knobs)}" if knobs else ""
     caption = (
-        f"Each point is a launch at its predicted time{_knobs(explained) if alone else ''}; roofs"
-        f" are the rates of {gpu.title}'s data sheet."
+        f"Each point is a launch at its predicted time{by}; roofs are the rates of {gpu.title}'s"
+        " data sheet."
     )
     if len(points) < len(named):
         without = f"{len(named) - len(points)} of {len(named)} launches"
         caption += f" {without} are left out, without FLOPs or a predicted time."
-    kernels = listed([*dict.fromkeys(record.kernel for _, record in named)])
     roofs = _roofs([record for _, record in named], gpu)
-    title = f"{kernels} on {gpu.title}, predicted"
+    title = f"{named[0][1].kernel} on {gpu.title}, predicted"
     return draw_roofline(points, roofs, gpu.bandwidth_gbs * 1e9, title=title, caption=caption)
 
 
-def _named(explained: Explanation, *, alone: bool) -> Iterator[tuple[str, Record]]:
+def _named(explained: Explanation) -> Iterator[tuple[str, Record]]:
     """Return the launches of an explanation with names, the fastest first.
 
-    A single launch comes before its neighbours, which are only included if it is *alone*.
+    A single launch comes before its neighbours.
     """
     if explained.is_one_launch:
         for case in explained.cases:
-            yield "as launched" if alone else case.record.kernel, case.record
+            yield "as launched", case.record
             near = [(one.words, one.record) for one in worth_showing(case) if not one.reason]
-            found = [(words, record) for words, record in near if alone and record is not None]
+            found = [(words, record) for words, record in near if record is not None]
             yield from sorted(found, key=lambda pair: predicted_us(pair[1]))
         return
     knobs = varying([record.settings for record in explained.records])
     for record in sorted(explained.records, key=predicted_us):
-        words = ", ".join(setting(record.settings, knob) for knob in knobs)
-        yield words if alone else f"{record.kernel} {words}", record
-
-
-def _knobs(explained: Sequence[Explanation]) -> str:
-    """Say which knobs name the configurations of a launch; "" if there is only one."""
-    found = [record for one in explained if not one.is_one_launch for record in one.records]
-    knobs = varying([record.settings for record in found])
-    return f", named by {', '.join(knobs)}" if knobs else ""
+        yield ", ".join(setting(record.settings, knob) for knob in knobs), record
 
 
 def _point_of(name: str, record: Record) -> Point | None:

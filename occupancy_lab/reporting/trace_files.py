@@ -17,7 +17,6 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.duration import the_duration
-from occupancy_lab.explaining.overview import KernelTime
 from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, check_outputs, check_page, check_picture, export
@@ -29,7 +28,8 @@ from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import as_sentence, cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
-from occupancy_lab.tracing.page import configuration, main_grid_words, shown_kernels
+from occupancy_lab.tracing.page import configuration, shown_kernels
+from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.tracing.traced import Launched
 
 if TYPE_CHECKING:
@@ -179,12 +179,11 @@ def make_trace_report(found: Trace) -> Page:
     times = [one.time for one in shown if one.time is not None]
     total = KernelTime.total([one for one in times if one.measured] or times)
     words = () if found.outcome is None else found.outcome.command
-    dry = found.outcome is not None and found.outcome.ran is not None
     near = next((Path(word).parent for word in words if word.endswith(".py")), None)
     versions = (one.triton for one in found.found.processes)
     triton = next(filter(None, versions), None) or triton_version()
     for number, one in enumerate(shown[:MOST_EXPLAINED], 1):
-        parts = _explained(one, total, near, triton, dry=dry)
+        parts = _explained(one, total, near, triton)
         blocks = tuple(_without(notes, part) for part in parts)
         chapters.append(Chapter(f"{number} {literal(one.kernel)}", blocks))
     if len(shown) > MOST_EXPLAINED:
@@ -202,29 +201,25 @@ def _without(notes: Sequence[str], part: Part) -> Part:
 
 
 def _explained(
-    kernel: TracedKernel, total: KernelTime | None, near: Path | None, triton: str, *, dry: bool
+    kernel: TracedKernel, total: KernelTime | None, near: Path | None, triton: str
 ) -> Iterator[Part]:
-    """Return a kernel's lost time, its launch, lines that cost most, time and limits.
-
-    A *dry* run knows which options the launch passes; other traces have all options of the binary.
-    """
+    """Return a kernel's lost time, its launch, lines that cost most, time and limits."""
     yield Bullets(tuple(_sentences(kernel, total)))
     calculation, record = kernel.calculation, kernel.record
     if calculation is None or record is None:
         if calculation is not None:
             yield limits_with_bars((calculation,))
         return
-    usual, options = default_options(record.gpu.target), record.options
-    if not dry:
-        options = {name: value for name, value in options.items() if value != usual.get(name)}
-    record = dataclasses.replace(
-        record,
-        arguments={**kernel.constexprs, **record.arguments},
-        constexprs=tuple(kernel.constexprs),
-        options=options,
-        usual_options=usual,
-        triton_version=triton,
-    )
+    if not kernel.lines:  # a trace has all options of the binary, whoever chose them
+        usual = default_options(record.gpu.target)
+        record = dataclasses.replace(
+            record,
+            arguments={**kernel.constexprs, **record.arguments},
+            constexprs=tuple(kernel.constexprs),
+            options={name: one for name, one in record.options.items() if one != usual.get(name)},
+            usual_options=usual,
+            triton_version=triton,
+        )
     case = Case(record)
     yield the_launch_in_short([case])
     yield from SourceView((record,), kernel.kernel, near=near).to_document().sections[:1]
@@ -249,8 +244,10 @@ def _sentences(kernel: TracedKernel, total: KernelTime | None) -> Iterator[str]:
                 f"**{duration(time.lost_us)} of that are lost**: for its bytes and FLOPs, at the"
                 f" rates of the data sheet, a launch needs {cell(least)} us."
             )
-    if len(kernel.grids) > 1:
-        yield f"The following describes a launch over the grid {main_grid_words(kernel)}."
+    if len(kernel.grids) > 1 and kernel.longest is not None:
+        grid = " x ".join(map(str, kernel.longest.grid or ())) or "that was not noted"
+        of = f"{kernel.longest.launches} of {count(kernel.launches, 'launch')}"
+        yield f"The following describes a launch over the grid {grid}, with {of}."
     if kernel.action is not None:
         sentence, saved = kernel.action.sentence, kernel.saved_us
         if saved:

@@ -8,19 +8,15 @@ neither.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
-from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import inductor
 from occupancy_lab.compiling.amdgcn import (
-    AMDGCN_ACCESS,
-    amdgcn_width,
-    is_scratch,
+    amdgcn_scratch_width,
     kernel_body,
     read_amdgcn,
 )
@@ -44,8 +40,6 @@ UNFINISHED = "tmp.pid_"
 MOST_BYTES = 64 << 20
 """The largest file that is read; the largest of Triton's own are about 1 MB."""
 MOST_WARPS = 64
-NO_INSTRUCTION = ("\n\t.", "\n\t;", "\n\t\t")
-"""The starts of indented lines that are no instructions: directives, comments and fields."""
 MATRIX = ("\tv_mfma_", "\tv_wmma_", "\tv_smfmac_", "\tv_swmmac_")
 
 
@@ -76,24 +70,12 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """The static instruction mix of a kernel: each instruction of its code counts once."""
+    """Instructions of a kernel, each of which counts once, wherever it is in the code."""
 
-    instructions: int
-    global_accesses: int
-    global_bytes: int
-    """Bytes per thread that these move to and from global memory."""
-    local_loads: int
-    local_stores: int
-    local_bytes: int
-    copies: int
-    """Asynchronous copies to shared memory, including those of the TMA unit."""
+    local_accesses: int
+    """Loads and stores of local memory."""
     tensor_instructions: int
     """Matrix multiplications on tensor cores."""
-
-    @property
-    def local_accesses(self) -> int:
-        """Loads and stores of local memory."""
-        return self.local_loads + self.local_stores
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,8 +282,8 @@ def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mi
     found = count_kinds(code.own, code.arch)
     if found is None:
         return resources, None
-    found["copies"] = found["async_copies"] + found["bulk_copies"]
-    return resources, _mix(found)
+    spills = found["local_loads"] + found["local_stores"]
+    return resources, Mix(spills, found["tensor_instructions"])
 
 
 def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
@@ -319,24 +301,9 @@ def _launched(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 def amd_mix(body: str) -> Mix:
     """Return the instruction mix of *body*, by the names of the instructions."""
-    found: Counter[str] = Counter()
-    for line in (*_lines(body, "_load_"), *_lines(body, "_store_")):
-        access = AMDGCN_ACCESS.match(line)
-        if access is None:
-            continue
-        space, operation, form, operands = access.groups()
-        kind = f"local_{operation}s" if is_scratch(space, operands) else "global_accesses"
-        found[kind] += 1
-        found[f"{kind.partition('_')[0]}_bytes"] += amdgcn_width(form) or 0
-    lines = body.count("\n\t") + body.startswith("\t")
-    found["instructions"] = lines - sum(map(body.count, NO_INSTRUCTION))
-    found["copies"] = body.count("_load_lds_")
-    found["tensor_instructions"] = sum(map(body.count, MATRIX))
-    return _mix(found)
-
-
-def _mix(found: Mapping[str, int]) -> Mix:
-    return Mix(*(found[field.name] for field in dataclasses.fields(Mix)))
+    accesses = (*_lines(body, "_load_"), *_lines(body, "_store_"))
+    spills = sum(bool(amdgcn_scratch_width(line)) for line in accesses)
+    return Mix(spills, sum(map(body.count, MATRIX)))
 
 
 def _lines(body: str, name: str) -> Iterator[str]:

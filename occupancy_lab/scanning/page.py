@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.table.rows import View
 
-LEAST = 1.005
-"""The smallest factor that counts as a gain."""
 TOP = 20
 """How many rows a page shows."""
 MOST_REASONS = 8
@@ -33,17 +31,6 @@ NEAR_REGISTERS, NEAR_SHARED = 8, 1024
 """The registers, or bytes, within which a step is near."""
 LONGEST_NAME = 40
 """How many characters of a kernel's name a table shows."""
-WHY_NOTHING = {
-    "bandwidth": "keep the memory busy",
-    "issue": "keep the schedulers busy",
-    "local": "keep the path to local memory busy",
-    "latency": (
-        "need more resident programs, but no change in registers or shared memory would let them"
-        " fit"
-    ),
-    "tensor": "work on tensor cores",
-}
-"""Why kernels do not gain from more occupancy, by their bound."""
 MOST_NAMES = 3
 """How many kernels are named for each reason."""
 MOST_TARGETS = 3
@@ -89,7 +76,7 @@ class ScannedKernel:
     """1 if nothing can be gained."""
     gain_by: str = ""
     bound: str = ""
-    """The part that takes longest by itself: bandwidth, issue, local, latency (too few programs)"""
+    """The part of its time that takes longest by itself."""
     tensor_instructions: int | None = None
     grid: str = ""
     num_programs: int | None = None
@@ -183,14 +170,14 @@ def write_scan(found: Scan, *, top: int = TOP, every: bool = False) -> Document:
     rest = [one for one in found.kernels if one.status != "ok"]
     timed = [one for one in fine if one.predicted_us is not None]
     others = [one for one in fine if one.predicted_us is None]
-    shown = [one for one in others if every or (one.gain or 0) > LEAST]
+    shown = [one for one in others if every or one.local_accesses]
     answer = (
         *_read(found, fine),
         *_spilling(fine, found.gpus),
         *_losing(timed, found.gpus),
         *_low_occupancy(others, found.gpus),
         *_nearest(others, found.gpus),
-        *_without_gain(others, found.gpus),
+        *_without_launch(others),
     )
     sections = []
     if timed:
@@ -273,7 +260,7 @@ def _register(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> str:
 
 
 def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
-    """Count the kernels with a near step, and name the one that gains most."""
+    """Count the kernels with a near step, and name the one that fits most programs more."""
     near = [
         one
         for one in fine
@@ -285,17 +272,13 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
     if not near:
         return
 
-    def worth(one: ScannedKernel) -> tuple[float, float, int]:
+    def worth(one: ScannedKernel) -> tuple[float, int]:
         ratio = (one.next_programs or 0) / (one.programs_per_multiprocessor or 1)
-        return one.gain or 0, ratio, -(one.fewer_registers or 0) - (one.fewer_shared or 0)
+        return ratio, -(one.fewer_registers or 0) - (one.fewer_shared or 0)
 
     words = " or ".join(dict.fromkeys(f"{_register(one, gpus)}s" for one in near))
     within = f"{NEAR_REGISTERS} {words} or {NEAR_SHARED} B of fitting one more program"
-    faster = [one for one in near if one.gain is None or one.gain > LEAST]
-    if not faster:
-        yield f"{_are(len(near))} within {within}."
-        return
-    best = max(faster, key=worth)
+    best = max(near, key=worth)
     takes = [
         count(number, word)
         for number, word in (
@@ -304,56 +287,21 @@ def _nearest(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator
         )
         if number
     ]
-    spills = best.gain is None and best.fewer_registers
-    unless = ", if a compile with as many does not spill" if spills else ""
+    unless = ", if a compile with as many does not spill" if best.fewer_registers else ""
     after = count(best.next_programs or 0, "program")
     yield (
-        f"{_are(len(near))} within {within}. {_named(best, gpus)} gains most: with"
-        f" {listed(takes)} less, {after} fit instead of {best.programs_per_multiprocessor}{unless}."
+        f"{_are(len(near))} within {within}: with {listed(takes)} less, {after} of"
+        f" {_named(best, gpus)} fit instead of {best.programs_per_multiprocessor}{unless}."
     )
 
 
-def _without_gain(fine: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> Iterator[str]:
-    none = [one for one in fine if one.gain is not None and one.gain <= LEAST]
-    if none:
-        bounds = Counter(one.bound for one in none).most_common()
-        reasons = listed([_doing(number, WHY_NOTHING[bound]) for bound, number in bounds])
+def _without_launch(others: Sequence[ScannedKernel]) -> Iterator[str]:
+    if others:
         yield (
-            f"{_are(len(none))} not expected to gain from more occupancy: {reasons}. `explain`,"
-            " which knows a launch's bytes, may find a faster launch."
+            f"The {'launch' if len(others) == 1 else 'launches'} of **{len(others)}** and so the"
+            " time and what there is to gain are not known: `--grid` and `--assume` say what is"
+            " launched."
         )
-    bounded = [one for one in fine if one.gain is None and one.bound]
-    if capped := [one for one in bounded if not one.local_accesses]:
-        yield (
-            f"Only a compile tells what {_those(capped, gpus)} would gain from more programs,"
-            " because the change may cost more than it gains: `explain` compiles it."
-        )
-    if spilling := [one for one in bounded if one.local_accesses]:
-        why = "it spills" if len(spilling) == 1 else "they spill"
-        yield (
-            f"It is not known what {_those(spilling, gpus)} would gain from more programs, because"
-            f" {why} already."
-        )
-    unknown = sum(one.gain is None and not one.bound for one in fine)
-    if unknown:
-        their = "its" if unknown == 1 else "their"
-        yield (
-            f"It is not known what {unknown} can gain, because the size or speed of {their} GPU, or"
-            f" the encoding of {their} instructions, is not known."
-        )
-
-
-def _doing(number: int, words: str) -> str:
-    """Return "1 keeps it busy" or "2 keep it busy" for "keep it busy"."""
-    verb, _, rest = words.partition(" ")
-    return f"{number} {verb}{'s' if number == 1 else ''} {rest}"
-
-
-def _those(kernels: Sequence[ScannedKernel], gpus: Mapping[str, Gpu]) -> str:
-    """Return the one kernel with its settings, or how many there are, with names."""
-    if len(kernels) == 1:
-        return _named(kernels[0], gpus)
-    return f"{len(kernels)} ({_names(kernels)})"
 
 
 def _names(kernels: Sequence[ScannedKernel]) -> str:
@@ -378,7 +326,7 @@ def _times_section(timed: Sequence[ScannedKernel], top: int, gpus: Mapping[str, 
     headers = ("us", "lost us", "kernel", "num_warps", "grid", "what to try: why")
     cells = []
     for one in timed:
-        _, kernel, num_warps, *_, why = _cells(one, gpus)
+        kernel, num_warps, *_, why = _cells(one, gpus)
         low, high = cell(one.predicted_low_us), cell(one.predicted_high_us)
         us = f"{cell(one.predicted_us)} ({low} to {high})"
         cells.append((us, cell(one.lost_us), kernel, num_warps, one.grid, why))
@@ -394,14 +342,14 @@ def _times_section(timed: Sequence[ScannedKernel], top: int, gpus: Mapping[str, 
 def _kernels_section(
     kernels: Sequence[ScannedKernel], top: int, gpus: Mapping[str, Gpu]
 ) -> Section:
-    headers = ("gain", "kernel", "num_warps", "n_regs", "occupancy", "limiter", "what to try: why")
+    headers = ("kernel", "num_warps", "n_regs", "occupancy", "limiter", "what to try: why")
     rows, left = _equal_in_one([_cells(one, gpus) for one in kernels], headers, top)
-    sentences = ["gain is the estimated speedup on a full GPU, without the launch's bytes."]
+    sentences = []
     steps = [one.gain_by or one.next_step for one in kernels]
     asked = [cap for cap in CAPS if any(f"({cap}=" in step for step in steps)]
     if asked:
         sentences.append(f"Only a compile shows what {' or '.join(asked)} would spill.")
-    return Section("Possible gains", (Table(headers, rows, prose=True),), (*sentences, *left))
+    return Section("Of unknown launches", (Table(headers, rows, prose=True),), (*sentences, *left))
 
 
 def _equal_in_one(
@@ -420,7 +368,6 @@ def _equal_in_one(
 def _cells(one: ScannedKernel, gpus: Mapping[str, Gpu]) -> tuple[str, ...]:
     constexprs = f" {one.constexprs_text}" if one.constexprs else ""
     return (
-        "-" if one.gain is None else f"{one.gain:.2f}",
         literal(f"{_short(one.kernel)} {one.target}{constexprs}"),
         str(one.num_warps),
         str(one.n_regs),

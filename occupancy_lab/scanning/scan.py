@@ -28,13 +28,11 @@ from occupancy_lab.scanning.gains import (
     MORE_WARPS,
     SMALLER_BLOCK,
     Ahead,
-    Pass,
-    Timed,
     beside_others,
-    find_gain,
     function_of,
     predicted_gain,
     shown_slower,
+    unknown_gain,
 )
 from occupancy_lab.scanning.page import (
     COLUMNS,
@@ -122,12 +120,13 @@ def scan(
         )
         for folder, why in found.unreadable.items()
     ]
-    # By lost time, then by gain and low occupancy; kernels without results come last.
+    # By lost time and gain; without times by spills. Kernels without results come last.
     kernels.sort(
         key=lambda one: (
             one.status != Status.OK,
             -(one.lost_us or 0.0),
             -(one.gain or 0.0),
+            -(one.local_bytes or 0),
             one.occupancy or 0.0,
             one.kernel,
         )
@@ -182,31 +181,20 @@ def _worked_out(
     for row in rows:
         if row.program:
             local_bytes.setdefault(_code(row), {})[_caps(row)] = row.local_bytes
-    functions: dict[tuple[str, ...], list[Timed]] = {}
-    timed: list[Timed] = []
-    for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
-        timed.append(_timed(kernel, row, gpus[kernel.target.name], records.get(place)))
-        functions.setdefault(function_of(row), []).append(timed[-1])
+    functions: dict[tuple[str, ...], list[ScannedKernel]] = {}
+    for place, row in enumerate(rows):
+        if place in records and (found := records[place].prediction) is not None:
+            rows[place] = dataclasses.replace(row, predicted_us=found.us)
+        functions.setdefault(function_of(row), []).append(rows[place])
     for place, ((kernel, _), row) in enumerate(zip(read, rows, strict=True)):
         gpu = gpus[kernel.target.name]
         if gpu is None:
             columns = _without_gpu(kernel.target, asked)
         else:
-            slower = shown_slower(timed[place], functions[function_of(row)])
+            slower = shown_slower(row, functions[function_of(row)])
             capped = local_bytes.get(_code(row), {})
             columns = on_gpu(kernel, row, gpu, capped, records.get(place), slower=slower)
         yield dataclasses.replace(row, **columns)
-
-
-def _timed(
-    kernel: CachedKernel, row: ScannedKernel, gpu: Gpu | None, record: Record | None
-) -> Timed:
-    found = None if record is None else record.prediction
-    passed = None
-    if row.local_accesses and kernel.mix is not None and gpu is not None and gpu.has_rates:
-        programs = _calculated(kernel.resources, gpu).occupancy.programs_per_multiprocessor
-        passed = Pass(kernel.mix, kernel.resources, gpu).us(programs) if programs else None
-    return Timed(row, None if found is None else found.us, passed)
 
 
 Caps: TypeAlias = "tuple[int | None, ...]"
@@ -311,8 +299,7 @@ def on_gpu(  # noqa: PLR0913 - everything that is known of the entry
     )
     gain = None if record is None else predicted_gain(record, kernel.mix, ahead)
     if gain is None:
-        programs = held.programs_per_multiprocessor
-        gain = find_gain(kernel.mix, kernel.resources, gpu, programs, ahead)
+        gain = unknown_gain(kernel.mix, ahead)
     if record is not None:
         found |= {name: one for name, one in record.row().items() if name in LAUNCH_COLUMNS}
         found["grid"] = "x".join(map(str, record.launch.grid or ()))
@@ -320,7 +307,7 @@ def on_gpu(  # noqa: PLR0913 - everything that is known of the entry
     free = capped.get((None,) * len(CAPS))
     if row.maxnreg is not None and row.local_bytes and (free or 0) >= row.local_bytes:
         why = f"without maxnreg={row.maxnreg} it has {free} B of local memory"
-        gain = dataclasses.replace(gain, factor=1.0, by=why)
+        gain = dataclasses.replace(gain, factor=gain.factor and 1.0, by=why)
     return {**found, "gain": gain.factor, "gain_by": gain.by, "bound": gain.bound}
 
 

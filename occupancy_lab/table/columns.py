@@ -258,7 +258,7 @@ _OTHERS = {
     ),
     **_like(
         AMOUNT,
-        gain="how many times faster: by predicted times, else by an estimate of one pass",
+        gain="how many times faster, by predicted times",
         bandwidth_gbs="the data sheet's bandwidth, GB/s",
         tensor_size="multiply-adds of a warp per instruction of its tensor cores",
     ),

@@ -89,7 +89,7 @@ def read_text(text: str, name: str, columns: Mapping[str, Column] = OF_ANY_KERNE
 
 def _json_rows(name: str, document: Any, columns: Mapping[str, Column]) -> Rows:
     if isinstance(document, dict):
-        holders = [document, *_mappings(name, document.get("lines") or [])]
+        holders = _mappings(name, document.get("lines") or []) or [document]
         document = [
             {"source": one["place"], **row} if "place" in one else row
             for one in holders

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import re
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -18,12 +20,12 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.texts import kept_files
 from occupancy_lab.explaining.advice import best_action
+from occupancy_lab.explaining.dry_run import stand_in
 from occupancy_lab.explaining.explanation import explain_asked
-from occupancy_lab.explaining.overview import KernelTime
-from occupancy_lab.explaining.script_runs import stand_in
 from occupancy_lab.launch import Launch
 from occupancy_lab.record import Record
 from occupancy_lab.tracing.page import shown_kernels
+from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.tracing.traced import WORTH_TRYING
 from occupancy_lab.workers import signals
 
@@ -47,9 +49,13 @@ class Effort:
     """No further kernel is begun after this many seconds; 0 compiles nothing."""
     kernels: int = MOST_TRIED
     """For how many kernels, beginning with those that lose most."""
+    share: float = WORTH_TRYING
+    """The share of all kernels' time that a kernel must lose."""
 
 
 NO_EFFORT = Effort()
+ALL = Effort(math.inf, sys.maxsize, -1.0)
+"""Compiles launches near every kernel."""
 
 
 def with_actions(
@@ -65,7 +71,7 @@ def with_actions(
     shown = shown_kernels(found)
     times = [(one, took) for one in shown if (took := one.time) is not None]
     total = KernelTime.total(took for _, took in times)
-    least = 0.0 if total is None else WORTH_TRYING * total.us
+    least = 0.0 if total is None else effort.share * total.us
     worth = [one for one, took in times if (took.lost_us or 0.0) > least]
     minor = tuple(one.kernel for one, took in times if (took.lost_us or 0.0) <= least)
     wanted = worth[: effort.kernels]

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import shlex
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.script import NOT_LAUNCHED
 from occupancy_lab.errors import some_of
-from occupancy_lab.explaining.overview import KernelTime, apart
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.prediction import part_cell
@@ -28,6 +28,7 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.tracing.fusing import fusing_sentences
+from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, order
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.tracing.traced import Traced, TracedKernel
+    from occupancy_lab.tracing.traced import GridLaunches, Traced, TracedKernel
 
 NOTHING = "No Triton kernel was launched"
 TUNING = "Launches after a + are an autotuner's benchmarks."
@@ -47,6 +48,13 @@ MOST_COMPARED = 10
 """For how many kernels the measured time is compared with the predicted one."""
 MOST_OTHERS = 3
 """For how many kernels other than Triton's the time is shown."""
+MOST_LAUNCHES = 20
+"""How many launches the table of launches has."""
+UNITS = (
+    "share is its part of the time of all kernels; bound is what is predicted to take longest by"
+    " itself; busiest is the unit that works longest, and busy for how much of the time, by the"
+    " model: what Nsight Compute calls Speed Of Light."
+)
 MOST_NAMED = 5
 """How many processes, and how many kernels of a sentence, are named."""
 
@@ -66,8 +74,11 @@ class Outcome:
     """Whether its dry run was interrupted."""
 
 
-def write_trace(found: Traced, outcome: Outcome | None) -> Document:
-    """Return the page of the launched kernels."""
+def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) -> Document:
+    """Return the page of the launched kernels.
+
+    Without tables and what explains them if there is one launch *alone*, which is explained below.
+    """
     title = "trace"
     if outcome is not None:
         kind = "trace" if outcome.ran is None else "dry run"
@@ -97,6 +108,12 @@ def write_trace(found: Traced, outcome: Outcome | None) -> Document:
         *_timing_sentences(found, measured=measured),
     )
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
+    if alone:
+        ran = None if outcome is None else outcome.ran
+        place = Path(shown[0].grids[0].places[0]).name
+        line = f"The launch line is {literal(shown[0].kernel)}, {literal(place)}."
+        said = (NOT_LAUNCHED, line, *missing(ran))
+        return Document(title, answer, (Section("", (), said),))
     sentences = (
         *(
             f"Kernel {number} is {literal(one.kernel)}."
@@ -136,7 +153,8 @@ def _tables(
         )
         first = [Table(("kernel", "launches", *SITS), rows)]
     else:
-        headers = ("kernel", "launches", "us", "least", "lost us", "share")
+        beside = "least" if total.measured else "range"
+        headers = ("kernel", "launches", "us", beside, "lost us", "share")
         rows = tuple(
             (name, _launches(one), *_time_cells(times.get(id(one)), total))
             for name, one in zip(names, shown, strict=True)
@@ -150,14 +168,46 @@ def _tables(
             str(number),
             *_programs(one),
             "-" if one.calculation is None else limiter_words(one.calculation),
-            literal(configuration(one)) + _distinction(one, shown),
+            literal(configuration(one)),
         )
         for number, one in enumerate(shown, 1)
     )
     where = Table(
         ("", "programs", "at once", "waves", "limiter", "configuration"), last, prose=True
     )
-    return (*first, where, *_actions(shown))
+    return (*first, where, *_launch_table(shown, total), *_actions(shown))
+
+
+def _launch_table(shown: Sequence[TracedKernel], total: KernelTime | None) -> Iterator[Table]:
+    """Return the launches that take most time, if kernels have several or their lines are known."""
+    found = [(number, one, grid) for number, one in enumerate(shown, 1) for grid in one.grids]
+    if len(found) == len(shown) and not any(grid.places for _, _, grid in found):
+        return
+
+    def us(grid: GridLaunches) -> float | None:
+        time = grid.measured if total is not None and total.measured else grid.predicted
+        return time.us / time.launches if time is not None and time.launches else None
+
+    passed: dict[str, list[Sequence[str]]] = {}
+    for _, kernel, grid in found:
+        passed.setdefault(kernel.kernel, []).append(grid.key[1])
+    most = sorted(found, key=lambda one: -(us(one[2]) or 0.0) * one[2].launches)[:MOST_LAUNCHES]
+    rows = []
+    for number, kernel, grid in sorted(most, key=lambda one: one[0]):
+        others = passed[kernel.kernel]
+        differs = [one for one in grid.key[1] if any(one not in other for other in others)]
+        lines = [Path(place).name for place in grid.places[:MOST_NAMED]]
+        words = (lines, [" x ".join(map(str, grid.grid or ()))], differs)
+        told = (literal(", ".join(one)) or "-" for one in words)
+        rows.append((str(number), *told, str(grid.launches), cell(us(grid))))
+    headers = ("", "launched by", "grid", "passes", "launches", "us")
+    several = range(1, 6) if len(found) > len(shown) else range(1, 4)
+    wanted = [0, *(at for at in several if any(row[at] != "-" for row in rows))]
+    yield Table(
+        tuple(headers[at] for at in wanted),
+        tuple(tuple(row[at] for at in wanted) for row in rows),
+        prose=True,
+    )
 
 
 def _bound_cells(kernel: TracedKernel) -> tuple[str, str, str]:
@@ -235,17 +285,6 @@ def not_tried(found: Traced) -> Iterator[str]:
         )
 
 
-def _distinction(kernel: TracedKernel, shown: Sequence[TracedKernel]) -> str:
-    """Return the arguments in which *kernel* differs from others of its configuration."""
-    alike = [
-        one
-        for one in shown
-        if (one.kernel, configuration(one)) == (kernel.kernel, configuration(kernel))
-    ]
-    words = apart(kernel.arguments, (one.arguments for one in alike))
-    return f"; {literal(words)}" if words else ""
-
-
 def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
     """Explain the columns whose names do not explain them."""
     if gpus:
@@ -305,24 +344,31 @@ def _gpu_time_sentence(found: Traced) -> Iterator[str]:
 
 
 def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterator[str]:
-    caches = "" if total.measured else ", as a profiler would give it, the L2 cache empty"
-    yield (
-        f"us is the mean {total.basis} time of a launch{caches};"
-        " least is the time that its bytes and FLOPs allow at the rates of the GPU's data sheet,"
-        " each byte of device memory moved once; lost us is the time of all launches above that;"
-        " share is its part of the time of all kernels; bound is what is predicted to take longest"
-        " by itself; busiest is the unit that works longest, and busy for how much of the time, by"
-        " the model: what Nsight Compute calls Speed Of Light."
-    )
-    least = [one.time for one in shown if one.time is not None and one.time.light_us]
-    if any(one.us < (one.light_us or 0.0) for one in least):
+    times = [one.time for one in shown if one.time is not None]
+    counts = "each byte of device memory moved once"
+    allowed = f"its bytes and FLOPs allow at the rates of the GPU's data sheet, {counts}"
+    if total.measured:
         yield (
-            "A launch can take less than its least, which counts all bytes that it writes: its last"
-            " writes may still be in the L2 cache when it ends."
+            f"us is the mean measured time of a launch; least is the time that {allowed}; lost us"
+            f" is the time of all launches above that; {UNITS}"
+        )
+        if any(one.us < (one.light_us or 0.0) for one in times):
+            yield (
+                "A launch can take less than its least, which counts all bytes that it writes: its"
+                " last writes may still be in the L2 cache when it ends."
+            )
+    else:
+        records = [one.record for one in shown if one.record is not None]
+        warm = any(one.launch.warm for one in records)
+        cache = "right after the same launch" if warm else "the L2 cache empty"
+        yield (
+            f"us is the mean predicted time of a launch, as a profiler would give it, {cache};"
+            " range has the 10th and 90th percentile; lost us is the time of all launches above"
+            f" what {allowed}; {UNITS}"
         )
     if steered := [one.kernel for one in shown if _is_steered(one)]:
         yield (
-            f"What {_named(steered)} does depends on values that are not known: least counts"
+            f"What {_named(steered)} does depends on values that are not known: lost us is above"
             " everything that it may do."
         )
     strange = [*_strange_sentences(shown)] if total.measured else []
@@ -412,12 +458,15 @@ def _launches(kernel: TracedKernel) -> str:
 
 
 def _time_cells(time: KernelTime | None, total: KernelTime) -> tuple[str, ...]:
-    """Return the mean time of a launch, its least, what all lose, and their share of *total*."""
+    """Return the mean time of a launch, its least or range, what all lose, and their share."""
     if time is None or not time.launches:
         return ("-",) * 4
-    light = None if time.light_us is None else time.light_us / max(time.known, 1)
+    if total.measured:
+        beside = cell(None if time.light_us is None else time.light_us / max(time.known, 1))
+    else:
+        beside = " to ".join(cell(one / time.launches) for one in (time.low_us, time.high_us))
     share = percent(time.us / total.us) if total.us else "-"
-    return cell(time.us / time.launches), cell(light), cell(time.lost_us), share
+    return cell(time.us / time.launches), beside, cell(time.lost_us), share
 
 
 def _sits(kernel: TracedKernel) -> tuple[str, ...]:
@@ -511,36 +560,14 @@ def unknown_resources(shown: Sequence[TracedKernel]) -> Iterator[str]:
 
 
 def _grid_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
-    words = [
-        f"{literal(one.kernel)} over {main_grid_words(one)}" for one in shown if len(one.grids) > 1
-    ]
-    if words:
+    launches = sum(len(one.grids) for one in shown)
+    if launches > len(shown):
         yield (
             "A kernel with several grids or numbers is described by the launches that take most of"
-            " its time, and what brings most is for these:"
-            f" {'; '.join(some_of(words, MOST_NAMED))}. --json has all of them."
+            " its time, and what brings most is for these."
         )
-
-
-def main_grid_words(kernel: TracedKernel) -> str:
-    """Return which of a kernel's grids is described, with its share of launches and time.
-
-    If several launches over this grid pass other numbers, their numbers follow: "3907 at seed 2".
-    """
-    longest, time = kernel.longest, kernel.time
-    if longest is None or longest.grid is None:
-        return "a grid that was not noted"
-    words = " x ".join(map(str, longest.grid))
-    over_it = [one.sizes for one in kernel.grids if one.grid == longest.grid]
-    if own_sizes := [one for one in longest.sizes if not all(one in some for some in over_it)]:
-        words += f" at {', '.join(own_sizes)}"
-    if len(over_it) < len(kernel.grids):
-        words += f", one of {len(kernel.grids)}"
-    words += f", with {longest.launches} of {count(kernel.launches, 'launch')}"
-    own = longest.measured or longest.predicted
-    if time is None or own is None or own.measured != time.measured or not time.us:
-        return words
-    return f"{words} and {percent(own.us / time.us)} of the time"
+    if launches > MOST_LAUNCHES:
+        yield f"{launches - MOST_LAUNCHES} more kinds of launches take less time; --json has all."
 
 
 def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
@@ -549,23 +576,22 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
     yield NOT_LAUNCHED
     if any(one.choices > 1 for one in found.kernels):
         yield (
-            "An autotuned kernel, marked ?, is shown in the configuration that is predicted to be"
-            " fastest, or without predictions in the one with the least local memory and then the"
-            " highest occupancy; any of them may be launched, and --json has all."
+            "A kernel in several configurations, marked ?, is shown in the one that is predicted"
+            " to be fastest, or without predictions in the one with the least local memory and then"
+            " the highest occupancy; any of them may be launched, and --json has all."
         )
-    yield from missing(outcome)
+    yield from missing(outcome.ran)
 
 
-def missing(outcome: Outcome | None) -> Iterator[str]:
+def missing(ran: Ran | None) -> Iterator[str]:
     """Say what a dry run may lack, and what was assumed in it."""
-    if outcome is None or outcome.ran is None:
+    if ran is None:
         return
-    yield from outcome.ran.why_launches_are_missing("program")
-    assumed = outcome.ran.assumed
-    yield from (f"Assumed: {literal(str(one))}." for one in assumed[:MOST_ASSUMED])
-    if len(assumed) > MOST_ASSUMED:
-        yield f"{len(assumed) - MOST_ASSUMED} more values were assumed; --json has all."
-    yield from outcome.ran.unused_assumptions()
+    yield from ran.why_launches_are_missing()
+    yield from (f"Assumed: {literal(str(one))}." for one in ran.assumed[:MOST_ASSUMED])
+    if len(ran.assumed) > MOST_ASSUMED:
+        yield f"{len(ran.assumed) - MOST_ASSUMED} more values were assumed; --json has all."
+    yield from ran.unused_assumptions()
 
 
 def _faults(found: Traced) -> Iterator[str]:

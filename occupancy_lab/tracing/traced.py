@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiled_records import record_in_program
-from occupancy_lab.explaining.overview import KernelTime
 from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.prediction import time_columns
+from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.values import Work
 from occupancy_lab.work.speed_of_light import work_columns
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from occupancy_lab.explaining.advice import Action
+    from occupancy_lab.explaining.script_lines import ScriptLine
     from occupancy_lab.launch import BoundLaunch
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.prediction import Prediction
@@ -63,11 +64,15 @@ class GridLaunches:
     sizes: tuple[str, ...] = ()
     """The integers that the launches pass, by which a dry run distinguishes launches over the same
     grid: "n 4096", "seed 2"."""
+    dtypes: tuple[str, ...] = ()
+    """In a dry run, the dtype of each tensor that the launches pass: "x float16"."""
+    places: tuple[str, ...] = ()
+    """In a dry run, the file and line of each launch line that makes them."""
 
     @property
     def key(self) -> tuple[tuple[int, ...] | None, tuple[str, ...]]:
-        """The grid and the sizes, which distinguish launches of a kernel."""
-        return self.grid, self.sizes
+        """The grid, and what is passed, which distinguish launches of a kernel."""
+        return self.grid, (*self.sizes, *self.dtypes)
 
     @property
     def total_us(self) -> float | None:
@@ -123,12 +128,12 @@ class TracedKernel:
     """In a dry run, how many configurations the autotuner chooses from."""
     expected: bool = True
     """Whether it is launched, or predicted to be; false for slower configurations."""
-    arguments: Mapping[str, str] = field(default_factory=dict)
-    """In a dry run, what Triton distinguishes about each argument that is not a constexpr."""
     elsewhere: bool = False
     """Whether it was launched on another GPU than that of `calculation`."""
     action: Action | None = None
     """The best change for launches over its `main_grid`; None if nothing was tried."""
+    lines: tuple[ScriptLine, ...] = field(default=(), repr=False, compare=False)
+    """In a dry run, the launch lines that are expected to launch it."""
 
     @property
     def launches(self) -> int:
@@ -179,6 +184,11 @@ class TracedKernel:
 
         known = [one for one in self.grids if one.grid is not None]
         return max(known or self.grids, key=us, default=None)
+
+    @property
+    def longest_line(self) -> ScriptLine | None:
+        """The launch line that takes most of its time; None if it was not run dry."""
+        return max(self.lines, key=lambda line: line.us, default=None)
 
     @property
     def main_grid(self) -> tuple[int, ...] | None:
@@ -472,7 +482,7 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
     for one in grids:
         groups[one.key].append(one)
     summed = []
-    for (grid, sizes), group in groups.items():
+    for (grid, _), group in groups.items():
         samples = sum(one.samples for one in group)
         # A launch is counted after it is timed.
         weights = [max(one.launches - one.captured, one.samples) for one in group if one.samples]
@@ -487,7 +497,9 @@ def merged(grids: Iterable[GridLaunches]) -> tuple[GridLaunches, ...]:
                 samples,
                 us / sum(weights) if weights else None,
                 next((one.record for one in group if one.record is not None), None),
-                sizes,
+                group[0].sizes,
+                group[0].dtypes,
+                tuple(dict.fromkeys(place for one in group for place in one.places)),
             )
         )
     return tuple(sorted(summed, key=lambda one: (one.launches, one.tuning), reverse=True))

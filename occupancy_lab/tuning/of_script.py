@@ -18,21 +18,23 @@ from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
-from occupancy_lab.explaining.script_runs import (
-    assumed_words,
+from occupancy_lab.explaining.dry_run import stand_in
+from occupancy_lab.explaining.script_lines import (
     calls_of,
     chosen_launches,
     compiler_of,
-    read_assumed_of,
-    read_both,
-    read_values,
-    sentences_of,
-    stand_in,
     takes,
     variant_with,
 )
+from occupancy_lab.explaining.script_runs import (
+    assumed_words,
+    read_assumed_of,
+    read_both,
+    read_values,
+)
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.tracing.page import missing
 from occupancy_lab.tuning.by_size import Candidate, Launches, Tuner, as_values
 from occupancy_lab.tuning.sizes import text_of
 from occupancy_lab.tuning.tuned_file import LeftOut, in_file
@@ -127,7 +129,7 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
                     raise script.interrupted
     why = f"{name} does not launch {found.kernel} there"
     without = [LeftOut(one.key, why) for one in gpus if one not in there]
-    notes = sentences_of([one.ran for one in scripts])
+    notes = dict.fromkeys(said for one in scripts for said in missing(one.ran))
     return dataclasses.replace(found, left_out=(*found.left_out, *without), notes=tuple(notes))
 
 
@@ -282,8 +284,7 @@ def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -
             if (gpu.key, text_of(size)) not in first:
                 first[gpu.key, text_of(size)] = call
                 given[gpu.key] += _given(call, size, search=search)
-        every = {index: one for call in own for index, one in call.launches.items()}
-        compilers[gpu.key] = compiler_of(own[0].script, every)
+        compilers[gpu.key] = compiler_of(own[0].script)
 
     def at(size: Size, config: Settings, gpu: Gpu) -> Candidate:
         call = first[gpu.key, text_of(size)]
@@ -318,5 +319,6 @@ def _candidate(call: _Call, index: int, size: Size, config: Settings) -> Candida
     one = call.launches[index]
     fixed = {name: values[0] for name, values in call.replaced.items() if name not in call.settings}
     changed = {name: config[name] for name in config if one.tuned.get(name) != config[name]}
-    variant = variant_with(call.script, index, one, stand_in(one.bound), {**fixed, **changed})
+    function = stand_in(one.bound, call.launches)
+    variant = variant_with(call.script, index, one, function, {**fixed, **changed})
     return Candidate(size, config, variant)

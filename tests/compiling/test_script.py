@@ -5,8 +5,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
-from occupancy_lab.values import Failure, Resources
+from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.child import Child, from_line, to_line
 
 KERNELS = """
@@ -253,6 +254,19 @@ FAILING = {
 }
 
 
+def every(run: Script) -> list[Changed]:
+    """Return all launches of a script, without changes."""
+    return [Changed(index, {}) for index in range(len(run.launches))]
+
+
+def resources(run: Script, index: int, changes: Mapping[str, Any] | None = None) -> Resources:
+    """Return the resources of a launch of a script, or raise why there are none."""
+    (outcome,) = run.outcomes([Changed(index, changes or {})])
+    if isinstance(outcome, Resources):
+        return outcome
+    raise (InputError if outcome.status is Status.SKIPPED else CompileError)(outcome.reason)
+
+
 @pytest.fixture(scope="module")
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a file of kernels and of functions that launch them."""
@@ -326,9 +340,9 @@ def test_every_launch_is_listed_with_its_binary(
                 for asked in dry[:compiled]
                 for one in asked(name).records
             ]
-            assert [run.resources(index).binary for index in range(len(found))] == found
+            assert [resources(run, index).binary for index in range(len(found))] == found
             assert None not in found
-            assert run.resources(0, {"num_warps": 2}).num_warps == 2
+            assert resources(run, 0, {"num_warps": 2}).num_warps == 2
     assert capsys.readouterr() == ("", "done\ndone\n")
 
 
@@ -478,18 +492,18 @@ def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> Non
     """A launch that kills the compiler does not affect others."""
     with Script(f"{script}:breaking", find_gpu("h100"), None) as run:
         with pytest.raises(CompileError, match="LLVM ERROR: no register for f"):
-            run.resources(0)
+            resources(run, 0)
         with pytest.raises(CompileError, match="cannot compile asserting for sm_90"):
-            run.resources(1)
-        assert run.resources(2).n_regs > 0
+            resources(run, 1)
+        assert resources(run, 2).n_regs > 0
         with pytest.raises(InputError, match="no_option is neither a parameter of add"):
-            run.resources(2, {"no_option": 1})
+            resources(run, 2, {"no_option": 1})
 
 
 def test_launches_are_compiled_together_in_their_order(script: Path) -> None:
     """Each outcome belongs to its launch, whichever compiles first."""
     with Script(f"{script}:unequal", find_gpu("h100"), None) as run:
-        slow, aborted, fast, same = run.outcomes()
+        slow, aborted, fast, same = run.outcomes(every(run))
         assert isinstance(slow, Resources)
         assert isinstance(aborted, Failure)
         assert "LLVM ERROR: no register for f" in aborted.reason
@@ -502,7 +516,7 @@ def test_launches_are_compiled_together_in_their_order(script: Path) -> None:
 def test_no_compile_is_made_after_ctrl_c(script: Path, tmp_path: Path) -> None:
     """After Ctrl-C finished outcomes are kept and nothing more is compiled."""
     with Script(f"{script}:hanging", find_gpu("h100"), tmp_path) as run:
-        begun, compiled = script.with_name("begun"), run.resources(0)
+        begun, compiled = script.with_name("begun"), resources(run, 0)
 
         def interrupt() -> None:
             while not begun.exists():
@@ -511,11 +525,11 @@ def test_no_compile_is_made_after_ctrl_c(script: Path, tmp_path: Path) -> None:
 
         thread = threading.Thread(target=interrupt)
         thread.start()
-        fast, hanging = run.outcomes()
+        fast, hanging = run.outcomes(every(run))
         thread.join()
         assert (fast, hanging) == (compiled, INTERRUPTED)
         assert run.interrupted is not None
-        assert run.outcomes() == [INTERRUPTED, INTERRUPTED]
+        assert run.outcomes(every(run)) == [INTERRUPTED, INTERRUPTED]
     assert not is_running(begun.read_text(encoding="utf-8"))
 
 
@@ -809,7 +823,7 @@ def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
         assert any("backward" in one.kernel for one in bound)
         assert ("add", (1, 1, 1)) in [(one.kernel, one.launch.grid) for one in bound]
         assert all(one.place.startswith(f"{path}:") for one in script.launches)
-        assert all(script.resources(index).n_regs > 0 for index in range(len(bound)))
+        assert all(resources(script, index).n_regs > 0 for index in range(len(bound)))
 
 
 SUBCLASSES = """
@@ -850,4 +864,4 @@ def test_subclasses_and_gluon_are_kernels(tmp_path: Path) -> None:
         assert script.ran.failure is None, script.ran.failure
         blocks = [one.bound.arguments["BLOCK"] for one in script.launches]
         assert blocks == [64, 128, 7]
-        assert script.resources(2).shared == 64 * 64 * 2
+        assert resources(script, 2).shared == 64 * 64 * 2

@@ -10,8 +10,8 @@ from in_process import run
 
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.script_runs import explain_script, script_runs
+from occupancy_lab.explaining.script_lines import script_lines
+from occupancy_lab.explaining.script_runs import explain_script
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.record import Record
 
@@ -47,7 +47,7 @@ def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) 
     text = text.replace(f"double[{grid}](x, 10000000)", f"double.fn[{grid}](x, 10000000, BLOCK=64)")
     path.write_text(text, encoding="utf-8")
     with Script(f"{path}:main", find_gpu("h100"), None) as script:
-        found = [(run.cases[0], run.to_markdown()) for _, run in script_runs(script)]
+        found = [(one.run.cases[0], one.run.to_markdown()) for one in script_lines(script)]
     (free, page), (fixed, _) = found
     grids = {
         one.changes["BLOCK"]: one.record.launch.grid
@@ -110,17 +110,15 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     path.write_text(wide, encoding="utf-8")
     found = explain_script(f"{path}:main", gpu="h100,mi300x")
     page = found.to_markdown()
-    assert "2 launch lines" in page.splitlines()[0]
-    rows = [line for line in page.splitlines() if line[:10] in {"| 1 double", "| 2 double"}]
-    assert [row.split("|")[2].strip() for row in rows] == ["h100", "h100", "mi300x", "mi300x"]
+    assert "for h100 and mi300x" in page.splitlines()[0]
+    assert [row[:2] for row in found.to_document().sections[0].tables[0].rows] == [
+        ("h100", "2 of 2"),
+        ("mi300x", "1 of 2"),
+    ]
     lines = found.to_dict()["lines"]
     assert [line["gpu"] for line in lines] == ["h100", "h100", "mi300x", "mi300x"]
     assert "num_ctas" in lines[3]["reason"]
-    assert "registers, VGPRs" in page
-    assert (
-        "Launch 1 is shown in the one of 2 configurations that is predicted to be fastest." in page
-    )
-    assert "best" not in page
+    assert re.search(r"MI300X: double, .*num_ctas 2", page)
 
 
 def test_values_choose_configurations_and_replace_what_other_launches_pass(tmp_path: Path) -> None:
@@ -159,8 +157,8 @@ def test_a_neighbour_of_a_replaced_value_keeps_it(tmp_path: Path) -> None:
     text = UNTUNED.replace("1000", "10000000").replace("[(4,)]", grid)
     path.write_text(text, encoding="utf-8")
     with Script(f"{path}:main", find_gpu("h100"), None) as script:
-        ((first, run),) = script_runs(script, {"num_warps": (8,)})
-        assert isinstance(run, Explanation)
+        (line,) = script_lines(script, {"num_warps": (8,)})
+        first, run = line.first, line.run
         (case,) = run.cases
     assert case.record.num_warps == 8
     assert first.tuned == {"num_warps": 8}
@@ -295,7 +293,6 @@ def test_trips_are_assumed_of_the_loops_of_a_script(tmp_path: Path) -> None:
     def launched(*assume: str) -> Record:
         name = f"{path}:halving"
         (one,) = explain_script(name, gpu="h100", assume=assume, compared=False).lines
-        assert isinstance(one.run, Explanation)
         (record,) = one.run.records
         return record
 

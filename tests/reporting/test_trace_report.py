@@ -8,7 +8,6 @@ import pytest
 from run_trace import run
 from traced_kernels import LAUNCH, traced_kernel, worked
 
-from occupancy_lab.compiling.script import Ran
 from occupancy_lab.reporting.trace_files import make_trace_report, to_html
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tracing.page import Outcome
@@ -83,9 +82,10 @@ def test_what_was_not_asked_for_is_tritons_default() -> None:
     asked = dataclasses.replace(worked(), options={"num_warps": 4})
     found = trace("swiglu_kernel", grid=dataclasses.replace(MEASURED, record=asked))
     assert "| num_warps               | 4, Triton's default" in text(found)
-    ran = Ran((), "", None, 0, (), (), ())
-    found.outcome = Outcome(("python", "train.py"), 0, started=True, ran=ran)
-    page = text(found)
+    usual = dataclasses.replace(asked, usual_options={"num_warps": 4, "num_stages": 3})
+    (kernel,) = trace("swiglu_kernel", grid=dataclasses.replace(MEASURED, record=usual)).kernels
+    dry = dataclasses.replace(kernel, lines=(None,))  # type: ignore[arg-type]
+    page = text(Trace(Traced((dry,), found.found.processes)))
     assert "| num_warps               | 4, asked" in page
     assert "| num_stages              | 3, Triton's default" in page
 

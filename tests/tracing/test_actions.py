@@ -14,7 +14,7 @@ from occupancy_lab.compiling.offline import offline
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import CompileError
 from occupancy_lab.explaining.advice import Action
-from occupancy_lab.explaining.script_runs import explain_launches
+from occupancy_lab.explaining.script_lines import script_lines
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import launch_of
 from occupancy_lab.reporting.trace_files import make_trace_report
@@ -183,8 +183,8 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
     action = found.kernels[0].action
     assert action.change.startswith("BLOCK ")
     with Script(f"{path}:main", find_gpu("h100"), None) as script:
-        run = explain_launches(script, dict(enumerate(script.launches)), in_program=True)
-        assert f"**H100 SXM**: {action.sentence}" == run.to_document().answer[0]
+        (line,) = script_lines(script)
+        assert f"**H100 SXM**: {action.sentence}" == line.run.to_document().answer[0]
 
 
 H100, N = find_gpu("h100"), 1 << 20

@@ -484,7 +484,7 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     sizes.write_text("n\n1048576\n", encoding="utf-8")
     explained = ("explain", f"{program}:main", "--gpu", "h100")
     before = in_process.run(*explained)
-    assert "in the one of 2 configurations" in " ".join(before.stdout.split())
+    assert "2 of 2 configurations" in " ".join(before.stdout.split())
     words = ("--signature", "*fp32,n", "--grid", "cdiv(n, BLOCK_SIZE)", "--sizes", str(sizes))
     output = tmp_path / "tuned.json"
     done = in_process.run(
@@ -506,7 +506,7 @@ def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None
     assert f"{warps}, nearest size n 1048576" in near.stdout
     program.write_text(PROGRAM, encoding="utf-8")
     other = in_process.run("explain", f"{program}:main", "--gpu", "h200")
-    assert "in the one of 2 configurations" in " ".join(other.stdout.split())
+    assert "2 of 2 configurations" in " ".join(other.stdout.split())
     assert "the file has h100, and this is h200" in other.stdout + other.stderr
 
 

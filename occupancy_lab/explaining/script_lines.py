@@ -1,0 +1,280 @@
+"""The launch lines of a program that was run dry, compiled and counted in its own process."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.asked import check_assumed
+from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.script import Changed, Script
+from occupancy_lab.explaining.dry_run import asked_of, stand_in
+from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.neighbours import first_of
+from occupancy_lab.kernel import Variant
+from occupancy_lab.options import KNOBS
+from occupancy_lab.record import Record
+from occupancy_lab.signature import (
+    are_chosen,
+    check_number,
+)
+from occupancy_lab.tracing.times import KernelTime
+from occupancy_lab.tracing.traced import MOST_COUNTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from occupancy_lab.asked import Asked
+    from occupancy_lab.assumed import Assumption
+    from occupancy_lab.compiling.compiler import Compilation, Compiler
+    from occupancy_lab.compiling.notes import ScriptLaunch
+    from occupancy_lab.compiling.texts import Texts
+    from occupancy_lab.explaining.case import Case
+    from occupancy_lab.gpus import Gpu
+    from occupancy_lab.launch import BoundLaunch, Launch
+    from occupancy_lab.record import Failed
+    from occupancy_lab.values import Failure, Resources
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptLine:
+    """A launch line of a program on one GPU, with the arguments that it passes."""
+
+    first: ScriptLaunch
+    """The first launch of the line."""
+    run: Explanation
+    """The dry run of its launches: all configurations of an autotuner."""
+    gpu: Gpu
+
+    @property
+    def record(self) -> Record | None:
+        """The best of the line's configurations; None if none compiles and fits."""
+        records = self.run.records
+        return first_of(records) if records else None
+
+    @property
+    def time(self) -> KernelTime | None:
+        """The predicted time of all launches of the line; None if there is none."""
+        return KernelTime.predicted(self.record, self.first.times)
+
+    @property
+    def us(self) -> float:
+        """The predicted time of all its launches; 0 if there is none."""
+        return 0.0 if self.time is None else self.time.us
+
+    @property
+    def why_not(self) -> str | None:
+        """Why none of its configurations compiles and fits; None if one does."""
+        return None if self.run.records else self.run.failures[0].failure.reason
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether the launches near it have been compiled."""
+        return ("cases" if self.run.is_one_launch else "chosen") in vars(self.run)
+
+    def tried(self) -> Case | None:
+        """Return its best configuration with the launches near it, which are compiled now."""
+        return next(iter(self.run.cases or self.run.chosen), None)
+
+
+def script_lines(
+    script: Script,
+    chosen: Mapping[str, tuple[Any, ...]] = MappingProxyType({}),
+    assume: Mapping[str, Assumption] = MappingProxyType({}),
+    *,
+    warm: bool = False,
+) -> list[ScriptLine]:
+    """Return the launch lines that *script* ran, compiled and counted, within the program.
+
+    Of the *chosen* values by name, those that an autotuner sets choose among its configurations,
+    and the others replace what a launch passes: each of several values is a launch. The script must
+    be open while neighbours are compiled, which its process does. *assume* is as `explain_asked`
+    takes it, *warm* as `explain_launch` does.
+
+    Raises InputError if an autotuner has no configuration with the chosen values, if a launch
+    cannot be made with them, or if *assume* has a number that a launch passes.
+    """
+    firsts: list[ScriptLaunch] = []
+    asked: list[list[Asked]] = []
+    for every in calls_of(script.launches):
+        launches, replaced = chosen_launches(every, chosen, script.gpu)
+        first = next(iter(launches.values()))
+        set_here = {name: values[0] for name, values in replaced.items()}
+        firsts.append(dataclasses.replace(first, tuned={**first.tuned, **set_here}))
+        asked.append(_asked_of(script, launches, replaced, warm=warm))
+    each = [*itertools.chain.from_iterable(asked)]
+    check_assumed(each, assume)
+    compiler = compiler_of(script)
+    times = [one.times for one, own in zip(firsts, asked, strict=True) for _ in own]
+    runs = iter(_counted(compile_runs(each, compiler), each, times, compiler, assume))
+    found = []
+    for first, own in zip(firsts, asked, strict=True):
+        of_line = tuple(itertools.islice(runs, len(own)))
+        run = Explanation(of_line, tuple(own), compiler, assume=assume)
+        found.append(ScriptLine(first, run, script.gpu))
+    return found
+
+
+def _asked_of(
+    script: Script,
+    launches: Mapping[int, ScriptLaunch],
+    replaced: Mapping[str, tuple[Any, ...]],
+    *,
+    warm: bool,
+) -> list[Asked]:
+    """Return *launches*, by their index in *script*, with each combination of *replaced* values."""
+    check_number(len(launches) * math.prod(map(len, replaced.values())))
+    function = stand_in(next(iter(launches.values())).bound, launches)
+    found = [
+        variant_with(script, index, one, function, dict(zip(replaced, values, strict=True)))
+        for index, one in launches.items()
+        for values in itertools.product(*replaced.values())
+    ]
+    return asked_of(found, [script.gpu], warm=warm, in_program=True)
+
+
+def _counted(
+    runs: Sequence[Record | Failed],
+    asked: Sequence[Asked],
+    times: Sequence[int],
+    compiler: Compiler,
+    assume: Mapping[str, Assumption],
+) -> list[Record | Failed]:
+    """Return *runs*, made so many *times*, with counts: those of a binary MOST_COUNTED times.
+
+    Its further launches get the counts of another one over the same grid.
+    """
+    alike: dict[Any, list[int]] = {}
+    for place, run in enumerate(runs):
+        if isinstance(run, Record):
+            of_binary = run.kernel, repr(run.settings), run.resources
+            alike.setdefault(of_binary, []).append(place)
+    counted_as: dict[int, int] = {}
+    programs = [
+        number * (one.launch.num_programs or 0) for number, one in zip(times, asked, strict=True)
+    ]
+    for places in alike.values():
+        places.sort(key=programs.__getitem__, reverse=True)
+        of_grid: dict[Any, int] = {}
+        for number, place in enumerate(places):
+            grid = asked[place].launch.grid
+            if number < MOST_COUNTED:
+                counted_as[place] = place
+                of_grid.setdefault(grid, place)
+            elif grid in of_grid:
+                counted_as[place] = of_grid[grid]
+    own = [place for place, other in counted_as.items() if place == other]
+    made = with_counts([runs[one] for one in own], [asked[one] for one in own], compiler, assume)
+    counted: dict[int, Any] = dict(zip(own, made, strict=True))
+    found = [*runs]
+    for place, other in counted_as.items():
+        run = runs[place]
+        found[place] = dataclasses.replace(
+            counted[other], launch=run.launch, arguments=run.arguments
+        )
+    return found
+
+
+def calls_of(launches: Iterable[ScriptLaunch]) -> Iterator[dict[int, ScriptLaunch]]:
+    """Return the launches of each call, all configurations of an autotuner, by their index."""
+    for _, pairs in itertools.groupby(enumerate(launches), key=lambda pair: pair[1].call):
+        yield dict(pairs)
+
+
+def chosen_launches(
+    launches: Mapping[int, ScriptLaunch], chosen: Mapping[str, tuple[Any, ...]], gpu: Gpu
+) -> tuple[dict[int, ScriptLaunch], dict[str, tuple[Any, ...]]]:
+    """Return those *launches* of a call that have the *chosen* values, and the values to replace.
+
+    Of the *chosen* values by name, those that an autotuner sets choose among its configurations,
+    and the others replace what the launches pass, if they pass something of that name. Raises
+    InputError if an autotuner has no configuration with the chosen values.
+    """
+    tuned = [one.tuned for one in launches.values()]
+    own = {name: values for name, values in chosen.items() if any(name in one for one in tuned)}
+    kept = dict(itertools.compress(launches.items(), are_chosen(tuned, own)))
+    bound = next(iter(kept.values())).bound
+    replaced = {
+        name: values
+        for name, values in chosen.items()
+        if name not in own and takes(bound, gpu, name)
+    }
+    return kept, replaced
+
+
+def takes(bound: BoundLaunch, gpu: Gpu, name: str) -> bool:
+    """Tell whether *name* is a constexpr of a launched kernel, or a compiler option for *gpu*."""
+    if name in bound.arguments:
+        return name in bound.constexprs
+    return name in KNOBS or name in default_options(gpu.target)
+
+
+def variant_with(
+    script: Script, index: int, one: ScriptLaunch, function: Any, values: Mapping[str, Any]
+) -> Variant:
+    """Return launch *index* with other *values* of constexprs, and so another grid, and options."""
+    launch = one.bound.launch
+
+    def relaunch(changes: Mapping[str, Any]) -> Launch:
+        return script.relaunched(index, {**values, **changes})
+
+    if values.keys() & {*one.bound.constexprs}:
+        launch = relaunch({})
+    elif values:
+        launch = dataclasses.replace(launch, keywords={**launch.keywords, **values}, chosen_by="")
+    return Variant(function, launch, one.tuned, relaunch)
+
+
+class _ScriptCompiler:
+    """A Compiler that compiles launches of a script's kernels in the script's process."""
+
+    def __init__(self, script: Script) -> None:
+        self._script = script
+        self.environment = script.environment
+        self.store = script.store
+
+    def close(self) -> None:
+        """Do nothing: the script ends its process."""
+
+    def compile(self, wanted: Sequence[Compilation]) -> list[Resources | Failure]:
+        return self._script.outcomes([*map(_changed, wanted)])
+
+    def texts(self, wanted: Sequence[Compilation]) -> list[Texts | None]:
+        return self._script.texts([*map(_changed, wanted)])
+
+
+def _changed(wanted: Compilation) -> Changed:
+    """Return the script's launch that is nearest to the *wanted* one, with the differences."""
+    launches: Mapping[int, ScriptLaunch] = wanted.function.launches
+    launch = wanted.launch
+
+    def changes(index: int) -> dict[str, Any]:
+        bound = launches[index].bound
+        passed = zip(bound.arguments, bound.launch.arguments, launch.arguments, strict=False)
+        before, after = bound.launch.keywords, launch.keywords
+        return {
+            **{name: new for name, old, new in passed if new is not old and new != old},
+            **{
+                name: new
+                for name, new in after.items()
+                if (old := before.get(name, changes)) is not new and old != new
+            },
+            **{name: None for name in before if name not in after},
+        }
+
+    nearest = min(launches, key=lambda index: len(changes(index)))
+    return Changed(nearest, changes(nearest))
+
+
+def compiler_of(script: Script) -> Compiler:
+    """Return what compiles changes of the launches of *script* in its process.
+
+    The function of each launch is the `stand_in` of the launches that it may be a change of.
+    """
+    compiler: Any = _ScriptCompiler(script)
+    return compiler  # type: ignore[no-any-return] # it has what records need of a Compiler
