@@ -6,7 +6,6 @@ import dataclasses
 import itertools
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.asked import ask
@@ -17,7 +16,6 @@ from occupancy_lab.comparing.entries import (
     make_entries,
     moves,
     slices,
-    without_effect,
 )
 from occupancy_lab.compiled_records import compile_record
 from occupancy_lab.compiling import store_directory
@@ -27,11 +25,10 @@ from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.duration import time_sentence
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.facts import compared_facts, setting, setting_words
+from occupancy_lab.explaining.facts import compared_facts, setting_words
 from occupancy_lab.explaining.grids import whole_work
-from occupancy_lab.explaining.launch import plan_sentence, stage_sentences
 from occupancy_lab.explaining.limits import answer_in_short, tutorial_sentences
-from occupancy_lab.explaining.neighbours import changed, with_chosen
+from occupancy_lab.explaining.neighbours import with_chosen
 from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences
 from occupancy_lab.inputs import (
@@ -168,7 +165,10 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         other_triton = not all(one.environment.is_running for one in compilers)
         for named in kernels:
             check_elsewhere(named, other_triton=other_triton)
-        cases = [_case(one, compiler) for one, compiler in itertools.product(asked, compilers)]
+        cases = [
+            with_recorded(Case(compile_record(one, compiler), asked_kernel=one.name))
+            for one, compiler in itertools.product(asked, compilers)
+        ]
     return comparison_of(cases, compilers[0])
 
 
@@ -204,15 +204,6 @@ def _asked(
     check_launch(named.kernel, problem, config, gpu)
     given = [name for name, value in knobs.items() if value is not None]
     return ask(named, problem, config, gpu, options, knobs=given)
-
-
-def _case(asked: Asked, compiler: Compiler) -> Case:
-    """Return the case of *asked*, with the launch in one stage and its recorded times."""
-    single = changed(asked, {"num_stages": 1})
-    compiler.compile([one.compilation for one in (asked, single) if one is not None])
-    record = compile_record(asked, compiler)
-    one_stage = None if single is None else compile_record(single, compiler)
-    return with_recorded(Case(record, one_stage, asked_kernel=asked.name))
 
 
 def _check_number(number: int) -> None:
@@ -293,11 +284,6 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     found = [*dict.fromkeys(text for one in slices(entries, "gpu") for text in hardware(one))]
     for name in differing:
         found += dict.fromkeys(said_of_each(slices(entries, name), _in_slice))
-    if differing != ("triton",) and "num_stages" not in without_effect(entries):
-        found += said_of_each(entries, stage_sentences, alike=False)
-    if {"kernel", "matrix"} & {*differing}:
-        known = [entry for entry in entries if entry.record.plan is not None]
-        found += said_of_each(known, lambda entry: (plan_sentence(entry),), alike=False)
     of_matrix = all(entry.record.matrix is not None for entry in entries)
     if of_matrix and ("gpu" in differing or any(map(_tutorial_errs, entries))):
         found += said_of_each(
@@ -313,21 +299,6 @@ def _tutorial_errs(entry: Entry) -> bool:
 
 def _in_slice(part: Slice) -> Iterator[str]:
     yield from (between_gpus if part.dimension == "gpu" else moves)(part)
-    if part.dimension in {"gpu", "kernel", "matrix"}:
-        yield from _choices(part)
-
-
-def _knob(name: str, entry: Entry) -> str:
-    return setting(entry.record.settings, name)
-
-
-def _choices(part: Slice) -> Iterator[str]:
-    if any(entry.record.matrix is None for entry in part.entries):
-        return
-    for name in ("BLOCK_SIZE", "num_warps", "num_stages"):
-        values = part.said(partial(_knob, name))
-        if values is not None:
-            yield f"{name} is {values}, each the kernel's own choice."
 
 
 def _with_chosen(entries: Sequence[Entry]) -> tuple[Entry, ...]:

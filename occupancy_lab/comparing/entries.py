@@ -14,7 +14,6 @@ from occupancy_lab.explaining.facts import (
     resident_words,
     setting_words,
 )
-from occupancy_lab.explaining.launch import elements_per_thread, threads_words
 from occupancy_lab.explaining.limits import held_word, occupancy_words, programs_words
 from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying
@@ -81,7 +80,6 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
     return tuple(
         Entry(
             record=case.record,
-            single_stage=case.single_stage,
             recorded=case.recorded,
             asked_kernel=case.asked_kernel,
             names=names,
@@ -157,11 +155,8 @@ def _clause(words: str, text: str | None) -> Iterator[str]:
 
 
 def _threads(entry: Entry) -> str:
-    elements = None if entry.record.matrix is None else elements_per_thread(entry)
-    if elements is None:
-        return f"{threads_words(entry)} threads"
-    word = "element" if elements == 1 else "elements"
-    return f"{threads_words(entry)} threads with {elements:g} {word} each"
+    warps = count(entry.record.num_warps, entry.architecture.warp_word)
+    return f"{warps} x {entry.architecture.warp_size} = {entry.threads} threads"
 
 
 def _register_file(entry: Entry) -> str:
@@ -381,8 +376,7 @@ def _launched(first: Entry, other: Entry) -> str:
     if first.record.plan is None or other.record.plan is None:
         return ""
     before, after = first.plan.num_programs, other.plan.num_programs
-    word = "programs" if first.record.matrix is None else "num_programs"
-    return "" if before == after else f", and {word} from {before} to {after}"
+    return "" if before == after else f", and programs from {before} to {after}"
 
 
 def _steps(entry: Entry) -> dict[str, NextStep]:
