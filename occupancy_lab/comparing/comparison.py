@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.comparing.entries import Entry, Slice
+    from occupancy_lab.comparing.entries import Entry
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import (
         AskedDtype,
@@ -283,7 +283,8 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
     differing = differing_dimensions(entries)
     found = [*dict.fromkeys(text for one in slices(entries, "gpu") for text in hardware(one))]
     for name in differing:
-        found += dict.fromkeys(said_of_each(slices(entries, name), _in_slice))
+        why = between_gpus if name == "gpu" else moves
+        found += dict.fromkeys(said_of_each(slices(entries, name), why))
     of_matrix = all(entry.record.matrix is not None for entry in entries)
     if of_matrix and ("gpu" in differing or any(map(_tutorial_errs, entries))):
         found += said_of_each(
@@ -295,10 +296,6 @@ def _differences(entries: tuple[Entry, ...]) -> tuple[str, ...]:
 def _tutorial_errs(entry: Entry) -> bool:
     tutorial, truth = entry.record.tutorial, entry.record.occupancy
     return tutorial.programs_per_multiprocessor != truth.programs_per_multiprocessor
-
-
-def _in_slice(part: Slice) -> Iterator[str]:
-    yield from (between_gpus if part.dimension == "gpu" else moves)(part)
 
 
 def _with_chosen(entries: Sequence[Entry]) -> tuple[Entry, ...]:

@@ -31,13 +31,17 @@ class Advice:
     words: str
     """The arguments to change and the condition: "stride 2064 instead of 2050 (if the launch can
     pass that)"."""
+    record: Record
+    """The launch with these arguments."""
+    is_faster: bool
+    """Whether it is predicted to be noticeably faster."""
 
 
 def wider_loads(case: Case) -> Iterator[Advice]:
-    """Say how much wider loads get, and the launch faster, with multiples of 16; none if not."""
+    """Say how much wider loads get with multiples of 16, and what the launch then takes."""
     record, other = case.record, case.padded
     own, found = record.prediction, None if other is None else other.prediction
-    if own is None or other is None or found is None or found.us > own.us * (1 - own.noticeable):
+    if own is None or other is None or found is None:
         return
     loads = record.resources.load_bytes or 0, other.resources.load_bytes or 0
     spills = record.resources.local_bytes or 0, other.resources.local_bytes or 0
@@ -57,6 +61,8 @@ def wider_loads(case: Case) -> Iterator[Advice]:
         f" {loads[0]}, because Triton then knows that {ALIGNMENT} divides each:"
         f" {prediction_words(found.as_chosen)} predicted instead of {microseconds(own.us)}.",
         f"{words} (if the launch can pass that)",
+        other,
+        found.us <= own.us * (1 - own.noticeable),
     )
 
 
@@ -64,14 +70,21 @@ def first_advice(case: Case) -> Iterator[str]:
     """Say first what helps the launch most, and then what else helps."""
     action = best_action(case)
     said = ["" if action is None else action.sentence, in_one_sentence(case)]
-    said += [one.sentence for one in wider_loads(case)]
+    said += [one.sentence for one in wider_loads(case) if one.is_faster]
     yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
 
 
-def what_to_try(cases: Sequence[Case], *more: str) -> Section:
-    """Return the section on other settings; the sentences of *more* come last."""
-    sentences = (*said_of_each(cases, of_neighbours), *more)
-    return Section("What to try", neighbour_tables(cases), sentences)
+def what_to_try(cases: Sequence[Case], *more: str, full: bool = False) -> Section:
+    """Return the section on other settings; the sentences of *more* come last.
+
+    In *full* it also has how loads get wider where that is not noticeably faster.
+    """
+
+    def sentences(case: Case) -> Iterator[str]:
+        yield from of_neighbours(case)
+        yield from (one.sentence for one in wider_loads(case) if full and not one.is_faster)
+
+    return Section("What to try", neighbour_tables(cases), (*said_of_each(cases, sentences), *more))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +133,8 @@ def best_action(case: Case) -> Action | None:
     best = case.best
     if best is not None and best.record is not None and best.prediction is not None:
         found.append((best.record, change_if(best, case.record), sentence, best.changes))
-    if case.padded is not None:
-        found += [(case.padded, one.words, one.sentence, {}) for one in wider_loads(case)]
+    wider = (one for one in wider_loads(case) if one.is_faster)
+    found += [(one.record, one.words, one.sentence, {}) for one in wider]
     if not found:
         return Action("", sentence, own.us, own.us, "")
     record, change, said, changes = min(found, key=lambda one: predicted_us(one[0]))

@@ -174,7 +174,7 @@ def _recorded(case: Case) -> Recorded:
 
     record, kernel = case.record, case.kernel
     name, config, problem, plan = kernel.name, record.config, record.problem, case.plan
-    key, alike = record.gpu.key, kernel.alike if kernel.name in kernel.alike else ()
+    key, alike = record.gpu.key, case.alike
 
     def find(kernel: str, config: Config, programs: int | None) -> Measurement | None:
         return recorded_measurement(key, kernel, problem, config, programs)
@@ -184,10 +184,8 @@ def _recorded(case: Case) -> Recorded:
     if ranking:
         faster = faster_rivals(key, problem, ranking[0].measurement.us or 0.0)
         of_matrix |= {"fastest": ranking[0], "number": len(ranking), "faster": faster}
-    if not plan.is_persistent:
-        return Recorded(find(name, config, None), **of_matrix)
     rows, tutorial = kernel.by_rows, record.miscount
-    launch = find(name, config, plan.num_programs)
+    launch = find(name, config, plan.num_programs if plan.is_persistent else None)
     single = dataclasses.replace(config, num_stages=1)
     return Recorded(
         launch,

@@ -390,7 +390,7 @@ def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docume
         the_limits(calculations),
         the_next_step(calculations, cap_outcomes(cases)),
         the_duration(cases),
-        what_to_try(cases),
+        what_to_try(cases, full=True),
         the_matrix(cases, full=True),
     )
     return launch_page(cases, failures, map(answer_in_short, cases), sections)

@@ -75,7 +75,7 @@ def _num_programs(case: Case) -> Iterator[str]:
 
 
 def _tutorials_launch(case: Case) -> Iterator[str]:
-    launched, right, word = case.record.miscount, case.plan.num_programs, case.record.launch.work
+    launched, right = case.record.miscount, case.plan.num_programs
     if launched is None or right is None:
         return
     programs = f"With that formula, num_programs is {launched}"
@@ -84,7 +84,7 @@ def _tutorials_launch(case: Case) -> Iterator[str]:
     elif case.record.runs(launched):
         what = (
             f"{programs}, {launched - right} more than fit, which wait until others have finished"
-            f" all their {word.piece}s"
+            f" all their {case.record.launch.work.piece}s"
         )
     else:
         what = (

@@ -218,15 +218,6 @@ def _sentences(case: Case) -> Iterator[str]:
     if found is not None:
         whole = "; ".join(found.steps) or found.source
         yield f"A program is a cluster of {found.num_ctas} CTAs, which only fits whole: {whole}."
-    yield from _register_sentences(case)
-    yield from work_sentences(case.record)
-    prediction = case.record.prediction
-    if prediction is not None and not prediction.calibrated:
-        yield time_sentence(case.record)
-
-
-def _register_sentences(case: Case) -> Iterator[str]:
-    """Say where a launch takes more registers than maxnreg asked for, or than its kernel uses."""
     cap, taken = case.record.options.get("maxnreg"), case.record.resources.n_regs
     if type(cap) is int and taken > cap:
         word = f"{case.architecture.register_word}s"
@@ -237,6 +228,10 @@ def _register_sentences(case: Case) -> Iterator[str]:
             f"The kernel descriptor asks for {padded} VGPRs, more than the {taken} in use:"
             " waves_per_eu pads the allocation."
         )
+    yield from work_sentences(case.record)
+    prediction = case.record.prediction
+    if prediction is not None and not prediction.calibrated:
+        yield time_sentence(case.record)
 
 
 def bar(share: float) -> str:
