@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep, ProgramRow
+from occupancy_lab.kernel import OPTIONS, Grid, Kernel, MemoryStep
 from occupancy_lab.kernels.softmax import constexprs
 from occupancy_lab.values import Config, Problem
 
@@ -59,17 +59,6 @@ def vector_add(
     return z
 
 
-def program_table(n_elements: int, block_size: int) -> tuple[ProgramRow, ...]:
-    """Return every program of a launch on *n_elements*, by program_id."""
-    rows = []
-    for pid in range(triton.cdiv(n_elements, block_size)):
-        block_start = pid * block_size
-        offsets = tuple(range(block_start, block_start + block_size))
-        mask = tuple(offset < n_elements for offset in offsets)
-        rows.append(ProgramRow(pid, block_start, offsets, mask))
-    return tuple(rows)
-
-
 def arguments(problem: Problem) -> tuple[Pointer | int, ...]:
     """Return what `vector_add` passes by position: x, y, z and the number of elements."""
     vector = Pointer(problem.dtype, problem.matrix_bytes)
@@ -104,5 +93,4 @@ KERNEL = Kernel(
     run=vector_add,
     reference=reference,
     operands=2,
-    program_table=program_table,
 )

@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from occupancy_lab.kernel import Grid as Grid
     from occupancy_lab.kernel import Kernel as Kernel
     from occupancy_lab.kernel import MemoryStep as MemoryStep
-    from occupancy_lab.kernel import ProgramRow as ProgramRow
     from occupancy_lab.kernel import kernel_names as kernel_names
     from occupancy_lab.kernel import load_kernel as load_kernel
     from occupancy_lab.kernel import workspace_of as workspace_of

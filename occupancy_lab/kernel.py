@@ -54,16 +54,6 @@ class MemoryStep:
 
 
 @dataclass(frozen=True, slots=True)
-class ProgramRow:
-    """The elements of one program of a blocks launch."""
-
-    pid: int
-    block_start: int
-    offsets: tuple[int, ...]
-    mask: tuple[bool, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class Kernel:
     """A kernel that works on a matrix, as the lab needs it; a file has one as `KERNEL`.
 
@@ -129,8 +119,6 @@ class Kernel:
     """The names of the kernels that do the same, from which the fastest is chosen."""
     by_rows: str | None = None
     """The kernel that does the same as a persistent one with one program per row."""
-    program_table: Callable[[int, int], tuple[ProgramRow, ...]] | None = None
-    """Shows a small launch program by program, for a number of elements and BLOCK_SIZE."""
     options: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """Further compiler options, num_ctas or waves_per_eu, as plain values."""
     stage_bytes: Callable[[Problem, Config], int] | None = None

@@ -399,13 +399,6 @@ class LaunchPlan:
             return None
         return self.work - max(self.rounds - 1, 0) * self.at_once
 
-    def work_of(self, program: int) -> range:
-        """Return the pieces of program number *program*."""
-        if self.num_programs is None:
-            msg = "how many programs are launched is not known"
-            raise ValueError(msg)
-        return range(program, self.work, self.num_programs)
-
 
 @dataclass(frozen=True, slots=True)
 class Traffic:

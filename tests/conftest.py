@@ -222,5 +222,5 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> None:
         return changed(asked, change) if change == {"num_stages": 1} else None
 
     monkeypatch.setattr(explanation, "changed", to_one_stage)
-    monkeypatch.setattr(explanation, "wanted_besides", lambda _: {})
+    monkeypatch.setattr(explanation, "row_launch", lambda _: None)
     monkeypatch.setattr(explanation, "aligned", lambda *_: None)

@@ -21,9 +21,19 @@ from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.kernel import variants
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.record import Record
+from occupancy_lab.sweeping.recorded import RecordedLaunch
 from occupancy_lab.throughput import calibrations
 from occupancy_lab.throughput.calibrations import Calibration
-from occupancy_lab.values import Conditions, Failure, Measurement, Problem, Resources, Target, Work
+from occupancy_lab.values import (
+    Conditions,
+    Config,
+    Failure,
+    Measurement,
+    Problem,
+    Resources,
+    Target,
+    Work,
+)
 from occupancy_lab.work.counts import Counts
 
 CONDITIONS = Conditions(
@@ -204,3 +214,11 @@ def dry(  # noqa: PLR0913 - what a launch line has
         for one in page.runs
     )
     return dataclasses.replace(page, runs=tuple(runs))
+
+
+def recorded_launch(us: float) -> RecordedLaunch:
+    """Return a launch with one program per row that took *us* when it was recorded."""
+    measured = dataclasses.replace(MEASURED, us=us)
+    return RecordedLaunch(
+        "softmax_row", Config(1024, 4, 1), 4096, as_compiled=True, measurement=measured
+    )

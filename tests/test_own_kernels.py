@@ -46,10 +46,6 @@ def arguments(problem):
 
 KERNEL = Kernel(double_rows, arguments)
 """
-NO_COPY = (
-    "How many bytes double_rows has to move, and so how near it is to a copy, is not known: the"
-    " memory_steps of its KERNEL say it."
-)
 
 
 @pytest.fixture(scope="module")
@@ -145,13 +141,12 @@ def test_the_simplest_kernel_in_python(kernel: Kernel) -> None:
     assert (record.plan.num_programs, record.traffic) == (4096, None)
     assert record.to_dict()["read_bytes"] is None
     assert record.prediction.share_of_copy is None
-    assert NO_COPY in flat(found.to_markdown(full=True))
     table = occupancy_lab.sweep(781, kernel=kernel, gpu="h100", num_warps=4, num_stages=1)
     assert [*table["predicted_us"]] == [record.prediction.us]
 
 
 def test_memory_steps_bring_a_copy(kernel: Kernel) -> None:
-    """Memory steps give a kernel a floor, a table of its traffic, and a copy beside it."""
+    """Memory steps set a kernel beside a plain copy, and beside torch operations."""
 
     def once(problem: Problem) -> tuple[MemoryStep, ...]:
         elements = problem.rows * problem.cols
@@ -163,11 +158,11 @@ def test_memory_steps_bring_a_copy(kernel: Kernel) -> None:
     assert record.prediction is not None
     text = flat(found.to_markdown(full=True))
     assert "No time is predicted" not in text
-    assert "25.6 MB" in text
+    assert "12.8 MB, 12.8 MB" in text
     own = dataclasses.replace(kernel, memory_steps=once)
     assert occupancy_lab.tune(781, kernel=own, gpu="h100", num_warps=4).best.kernel == "double_rows"
     compared = explain(kernel, memory_steps=once, compared_with="softmax_naive")
-    assert "softmax_naive makes 5 passes" in flat(compared.to_markdown(full=True))
+    assert "softmax_naive, 5 torch operations" in flat(compared.to_markdown(full=True))
 
 
 @pytest.mark.parametrize(
@@ -206,8 +201,6 @@ def test_passes_allow_a_block_below_a_row(kernel: Kernel) -> None:
         kernel, passes=lambda problem, config: -(-problem.cols // config.block_size), **small
     )
     assert found.records[0].config.block_size == 256
-    text = flat(found.to_markdown(full=True))
-    assert "goes over its row in blocks of 256; in the last 243 of the 256 lanes are masked" in text
 
 
 TILE = """
@@ -266,15 +259,8 @@ def test_a_kernel_may_choose_its_own_blocks(tile_file: Path) -> None:
     assert [one.config for one in found.records] == [Config(12, 8, 1)] * 2
     assert [one.plan.num_programs for one in found.records] == [1024, 1024]
     assert all(one.prediction is not None for one in found.records)
-    text, full = flat(found.to_markdown()), flat(found.to_markdown(full=True))
-    assert "1024, one per piece" in text
+    full = flat(found.to_markdown(full=True))
     assert "One program per piece: num_programs = 1024" in full
-    assert "The kernel chooses its blocks itself: BLOCK_SIZE 12 here." in full
-    assert "holds a whole row" not in full
-    assert "| elements per thread | not known" in full
-    assert "| masked lanes | not known" in full
-    beside = occupancy_lab.compare(60, kernel=tile_file, gpu="h100,mi300x")
-    assert "elements each" not in beside.to_markdown()
 
 
 def test_a_block_that_a_kernel_refuses_is_refused_at_once(tile_file: Path) -> None:

@@ -164,7 +164,10 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         other_triton = not all(one.environment.is_running for one in compilers)
         for named in kernels:
             check_elsewhere(named, other_triton=other_triton)
-        cases = [_case(one, compiler) for one, compiler in itertools.product(asked, compilers)]
+        cases = [
+            with_recorded(Case(compile_record(one, compiler), asked_kernel=one.name))
+            for one, compiler in itertools.product(asked, compilers)
+        ]
     return comparison_of(cases, compilers[0])
 
 
@@ -200,11 +203,6 @@ def _asked(
     check_launch(named.kernel, problem, config, gpu)
     given = [name for name, value in knobs.items() if value is not None]
     return ask(named, problem, config, gpu, options, knobs=given)
-
-
-def _case(asked: Asked, compiler: Compiler) -> Case:
-    """Return the case of *asked* with its recorded times."""
-    return with_recorded(Case(compile_record(asked, compiler), asked_kernel=asked.name))
 
 
 def _check_number(number: int) -> None:

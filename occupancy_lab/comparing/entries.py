@@ -71,7 +71,6 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
     return tuple(
         Entry(
             record=case.record,
-            single_stage=case.single_stage,
             recorded=case.recorded,
             asked_kernel=case.asked_kernel,
             names=names,
@@ -219,8 +218,7 @@ def _launched(first: Entry, other: Entry) -> str:
     if first.record.plan is None or other.record.plan is None:
         return ""
     before, after = first.plan.num_programs, other.plan.num_programs
-    word = "programs" if first.record.matrix is None else "num_programs"
-    return "" if before == after else f", and {word} from {before} to {after}"
+    return "" if before == after else f", and programs from {before} to {after}"
 
 
 def _steps(entry: Entry) -> dict[str, NextStep]:

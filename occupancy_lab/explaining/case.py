@@ -13,12 +13,12 @@ from occupancy_lab.record import matrix_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from occupancy_lab.asked import Matrix
     from occupancy_lab.explaining.neighbours import Neighbour
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.kernel import Kernel
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
+    from occupancy_lab.sweeping.recorded import RecordedLaunch
     from occupancy_lab.values import Config, LaunchPlan, Measurement
 
 
@@ -28,8 +28,6 @@ class Recorded:
 
     launch: Measurement | None = None
     """The explained launch itself."""
-    single_stage: Measurement | None = None
-    """The same launch with num_stages 1."""
     row_programs: Measurement | None = None
     """The same launch with one program per row."""
     tutorial: Measurement | None = None
@@ -40,6 +38,10 @@ class Recorded:
     not compared."""
     copy: Measurement | None = None
     """A plain copy of this matrix."""
+    fastest: RecordedLaunch | None = None
+    """The fastest launch of the lab's kernels for this matrix."""
+    number: int = 0
+    """How many launches of the lab's kernels were recorded for this matrix."""
     faster: Mapping[str, float] = field(default_factory=dict, hash=False)
     """The other softmaxes that were recorded to be faster than the lab's kernels, us."""
 
@@ -67,45 +69,18 @@ class Recorded:
         }
 
 
-@dataclass(frozen=True, slots=True)
-class Alternative:
-    """Another launch that was recorded for the same problem, and its times."""
-
-    kernel: str
-    config: Config
-    us: float | None
-    """The predicted time, us; None if it no longer compiles the same, or cannot be predicted."""
-    recorded_us: float
-    num_programs: int | None = None
-    """The programs of the recorded launch, if another number fits as it compiles now."""
-
-
-@dataclass(frozen=True, slots=True)
-class Alternatives:
-    """Other launches for the same problem on the same GPU; independent of the store."""
-
-    fastest: Alternative | None = None
-    """The fastest recorded launch; None if none was recorded."""
-    recorded: int = 0
-    """The number of recorded launches."""
-    tuned: int = 0
-    """How many configurations `tune` compiles and ranks; only set if none was recorded."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Case:
     """A launch as a record, and what it is compared with."""
 
     record: Record
-    single_stage: Record | None = None
-    """The same launch with num_stages 1; None if it was not compiled."""
     _: KW_ONLY
     neighbours: tuple[Neighbour, ...] = ()
     """The same launch with one setting changed."""
     recorded: Recorded = Recorded()
     padded: Record | None = None
-    """The launch padded for wider loads: on a matrix with more columns, or of any other kernel with
-    integers and addresses that are multiples of 16; None if padding cannot help."""
+    """The launch with integers and addresses rounded up to multiples of 16, for wider loads; None
+    if that cannot help."""
     row_kernel: Record | None = None
     """The launch with one program per row and the same num_warps; None if it was not compiled."""
     asked_kernel: str | None = ""
@@ -117,17 +92,11 @@ class Case:
     """The launch as a command line described it, in `explain_launch`'s arguments; else None."""
     is_tuned: bool = False
     """Whether an autotuner sets some of the launch's parameters."""
-    alternatives: Alternatives = Alternatives()
-
-    @property
-    def matrix(self) -> Matrix:
-        """The matrix, kernel and config that the launch was made from; only for such launches."""
-        return matrix_of(self.record)
 
     @property
     def kernel(self) -> Kernel:
-        """The lab kernel that made the launch."""
-        return self.matrix.kernel
+        """The kernel that made the launch from a matrix; only for such launches."""
+        return matrix_of(self.record).kernel
 
     @property
     def best(self) -> Neighbour | None:
@@ -135,25 +104,21 @@ class Case:
         return best_of(self.record, self.neighbours)
 
     @property
+    def with_one_stage(self) -> Record | None:
+        """The neighbour with num_stages 1; None if it gives the same binary or does not compile."""
+        found = (one for one in self.neighbours if one.changes == {"num_stages": 1})
+        return next((one.record for one in found if not one.reason), None)
+
+    @property
     def alike(self) -> tuple[str, ...]:
         """The lab's kernels that compute the same; none if this kernel is not one of them."""
         return self.kernel.alike if self.kernel_name in self.kernel.alike else ()
-
-    @property
-    def by_rows(self) -> str | None:
-        """The one of `alike` that launches one program per row."""
-        return self.kernel.by_rows if self.alike else None
 
     @property
     def plan(self) -> LaunchPlan:
         """How the programs are spread over the GPU; only for launches whose grid is known."""
         assert self.record.plan is not None  # noqa: S101 - said above
         return self.record.plan
-
-    @property
-    def piece(self) -> str:
-        """The unit of a program's work: "row", "block", "piece", or "program" itself."""
-        return self.record.launch.work.piece
 
     @property
     def kernel_name(self) -> str | None:
@@ -207,30 +172,25 @@ def _recorded(case: Case) -> Recorded:
         recorded_ranking,
     )
 
-    record = case.record
-    name, config, problem, plan = case.kernel.name, record.config, record.problem, case.plan
-    key = record.gpu.key
+    record, kernel = case.record, case.kernel
+    name, config, problem, plan = kernel.name, record.config, record.problem, case.plan
+    key, alike = record.gpu.key, case.alike
 
     def find(kernel: str, config: Config, programs: int | None) -> Measurement | None:
         return recorded_measurement(key, kernel, problem, config, programs)
 
-    copy = recorded_copy(key, problem)
-    faster = {}
-    alike = case.kernel.alike
-    if name in alike and (ranking := recorded_ranking(key, problem, alike)):
+    ranking = recorded_ranking(key, problem, alike) if alike else ()
+    of_matrix: dict[str, Any] = {"copy": recorded_copy(key, problem)}
+    if ranking:
         faster = faster_rivals(key, problem, ranking[0].measurement.us or 0.0)
-    if not plan.is_persistent:
-        return Recorded(find(name, config, None), copy=copy, faster=faster)
+        of_matrix |= {"fastest": ranking[0], "number": len(ranking), "faster": faster}
+    rows, tutorial = kernel.by_rows, record.miscount
+    launch = find(name, config, plan.num_programs if plan.is_persistent else None)
     single = dataclasses.replace(config, num_stages=1)
-    single_plan = None if case.single_stage is None else case.single_stage.plan
-    rows, tutorial = case.kernel.by_rows, record.miscount
-    launch = find(name, config, plan.num_programs)
     return Recorded(
-        launch=launch,
-        single_stage=None if single_plan is None else find(name, single, single_plan.num_programs),
+        launch,
         row_programs=None if rows is None else find(rows, single, None),
         tutorial=None if tutorial is None else find(name, config, tutorial),
         as_compiled=None if launch else recorded_as_compiled(key, name, problem, config),
-        copy=copy,
-        faster=faster,
+        **of_matrix,
     )

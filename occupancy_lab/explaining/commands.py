@@ -18,7 +18,7 @@ from occupancy_lab.explaining.neighbours import (
     blocks_of,
     setting_of,
 )
-from occupancy_lab.inputs import DEFAULT_ROWS, option_name
+from occupancy_lab.inputs import DEFAULT_ROWS, TUTORIAL_KERNEL, option_name
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.notation import whole_numbers, written
 from occupancy_lab.options import KNOBS, NAMES
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.record import Record
+    from occupancy_lab.values import Config
 
 
 OF_SCRIPT = "of_script"
@@ -40,7 +41,7 @@ LEAST_OF_DOT = 16
 def _command(command: str, case: Case, **options: object) -> str:
     problem = case.record.problem
     options = {
-        "cols": options.pop("cols", problem.cols),
+        "cols": problem.cols,
         "rows": None if problem.rows == DEFAULT_ROWS else problem.rows,
         "dtype": None if problem.dtype == "float32" else problem.dtype,
         "gpu": case.record.gpu.key,
@@ -55,20 +56,15 @@ def _command(command: str, case: Case, **options: object) -> str:
     return f"`occupancy-lab {command} {words}`"
 
 
-def explain_command(case: Case, *, kernel: str | None = None, **changes: int) -> str:
-    """Return the explain command of *case* with another *kernel*, cols or knobs of the launch."""
-    name = kernel or case.kernel_name
-    found = case.kernel if name == case.kernel_name else load_kernel(str(name))
-    problem = dataclasses.replace(
-        case.record.problem, cols=changes.pop("cols", case.record.problem.cols)
-    )
-    usual = dataclasses.asdict(found.default_config(problem, case.architecture.max_shared))
-    knobs = dataclasses.asdict(dataclasses.replace(case.record.config, **changes))
+def explain_command(case: Case, kernel: str, config: Config) -> str:
+    """Return the explain command of the matrix of *case* with another *kernel* and its *config*."""
+    found, most = load_kernel(kernel), case.architecture.max_shared
+    usual = dataclasses.asdict(found.default_config(case.record.problem, most))
+    knobs = dataclasses.asdict(config)
     return _command(
         "explain",
         case,
-        cols=problem.cols,
-        kernel=None if name in {"softmax", None} else name,
+        kernel=None if kernel == TUTORIAL_KERNEL else kernel,
         **{knob: value for knob, value in knobs.items() if value != usual[knob]},
     )
 

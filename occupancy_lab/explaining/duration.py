@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from functools import partial
 from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import trips_at
 from occupancy_lab.explaining.facts import time_words
-from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.occupancy.calculator import limiter_words
-from occupancy_lab.prediction import NOTICEABLE, PARTS
-from occupancy_lab.text.document import Section, Table, literal, side_by_side
+from occupancy_lab.prediction import PARTS
+from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     article,
     byte_words,
@@ -30,7 +28,7 @@ from occupancy_lab.text.words import (
 from occupancy_lab.throughput.launch_time import is_open
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from collections.abc import Set as AbstractSet
 
     from occupancy_lab.explaining.case import Case
@@ -44,13 +42,6 @@ OFFSETS = ("int32", "int64", "uint32", "uint64")
 WIDEST_DRAWN = 32
 """Bits of the widest numbers that are proposed to be drawn at random."""
 _INTEGER = re.compile(r"(u?)int(\d+)")
-ALTERNATIVES = {
-    "more programs, one step": "more_programs",
-    "num_stages 1": "single_stage",
-    "one program per row, no loop": "row_programs",
-    "the tutorial's num_programs": "tutorial",
-}
-"""Each change that a prediction is made for, and its key in `otherwise` and field of Recorded."""
 NO_GRID = "no `--grid` is given"
 """Why it is not known what a launch does."""
 
@@ -59,39 +50,21 @@ def the_duration(cases: Sequence[Case]) -> Section:
     """Explain how long the launch should take, what bounds it, and what was measured."""
 
     def sentences(case: Case) -> Iterator[str]:
-        found, prediction = otherwise(case), case.record.prediction
+        prediction = case.record.prediction
         if prediction is not None:
             yield part_sentence(prediction)
-        if prediction is not None and case.record.matrix is not None:
-            yield from programs_sentences(case, found)
-            yield from rows_sentences(case, found)
-            yield from stages_sentences(case, found)
-        if case.record.matrix is not None:
-            yield from tutorial_sentences(case, found)
+            yield from programs_sentences(case.record, prediction)
+        yield from stages_sentences(case)
         if prediction is not None and prediction.calibrated:
             yield time_sentence(case.record)
         yield from measured_sentences(case)
 
-    def alternative(name: str, case: Case) -> str:
-        other = otherwise(case).get(name)
-        if other is None:
-            return "-"
-        return f"{microseconds(other.us)} ({change(_longer(case, other))})"
-
     timed = [case for case in cases if case.record.prediction is not None]
-    tables = (
-        *(
-            _parts_table(case, ":" if place else f": {PARTS_OVERLAP}")
-            for place, case in enumerate(timed)
-        ),
-        side_by_side(
-            [case for case in timed if case.record.matrix is not None],
-            ((words, partial(alternative, name)) for words, name in ALTERNATIVES.items()),
-            caption="What would be predicted with one change:",
-        ),
+    tables = tuple(
+        _parts_table(case, ":" if place else f": {PARTS_OVERLAP}")
+        for place, case in enumerate(timed)
     )
-    shown = tuple(table for table in tables if table.rows)
-    return Section("How long it takes", shown, said_of_each(cases, sentences))
+    return Section("How long it takes", tables, said_of_each(cases, sentences))
 
 
 PARTS_OVERLAP = (
@@ -302,152 +275,60 @@ def _range(measurement: Measurement) -> str:
     return f", 10th to 90th percentile {microseconds(low)} to {microseconds(high)}"
 
 
-def otherwise(case: Case) -> dict[str, Prediction]:
-    """Return the known predictions with one change each, by the names of `ALTERNATIVES`."""
-    record = case.record
-    if record.prediction is None or record.matrix is None:
-        return {}
-    single = case.single_stage if record.num_stages > 1 and case.plan.is_persistent else None
-    found = {
-        "more_programs": None if all_at_once(case) else record.with_more,
-        "single_stage": None if single is None else single.prediction,
-        "row_programs": None if case.row_kernel is None else case.row_kernel.prediction,
-        "tutorial": record.tutorial_prediction,
-    }
-    return {name: one for name, one in found.items() if one is not None}
-
-
-def _longer(case: Case, other: Prediction) -> float:
-    """Return the relative difference of *other* to the launch's prediction: -0.1 is 10% less."""
-    return other.us / predicted_us(case.record) - 1
-
-
-def all_at_once(case: Case) -> bool:
-    """Tell whether a program starts on every row (or block) right away."""
-    plan = case.plan
-    return plan.resident_programs is not None and plan.resident_programs >= plan.work
-
-
-def programs_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say whether more resident programs would help; *others* as `otherwise` has them."""
-    own, more = case.record.prediction, others.get("more_programs")
-    fit, word = case.calculation.next_programs, case.architecture.multiprocessor_word
-    if all_at_once(case):
-        yield (
-            f"More resident programs would not help: every {case.piece} has its program from the"
-            " start."
-        )
-    elif fit is None:
+def programs_sentences(record: Record, own: Prediction) -> Iterator[str]:
+    """Say whether more programs on a multiprocessor would make the launch faster."""
+    plan, calculation = record.plan, record.calculation
+    fit, word = calculation.next_programs, record.gpu.architecture.multiprocessor_word
+    if plan is None or plan.resident_programs is None:
+        return
+    if plan.resident_programs >= plan.work:
+        yield "More programs at once would not help: all run at once now."
+        return
+    if fit is None:
         yield (
             f"No more programs fit on {article(word)} {word}, however few registers and however"
-            f" little {case.architecture.shared_word} they take."
+            f" little {record.gpu.architecture.shared_word} they take."
         )
-    if own is None or more is None:
         return
-    programs = case.record.occupancy.programs_per_multiprocessor
+    more = record.with_more
+    if more is None:
+        return
+    longer = more.us / own.us - 1
     predicted = (
-        f"with {fit} programs per {word} instead of {programs}, {microseconds(more.us)}"
-        f" would be predicted ({change(_longer(case, more))})"
+        f"with {fit} programs per {word} instead of"
+        f" {record.occupancy.programs_per_multiprocessor}, {microseconds(more.us)} would be"
+        f" predicted ({change(longer)})"
     )
-    if _longer(case, more) <= -own.noticeable:
-        limiters = limiter_words(case.calculation)
+    if longer <= -own.noticeable:
+        limiters = limiter_words(calculation)
         yield f"Lower use of {limiters} would make the kernel faster: {predicted}."
     else:
         yield f"Occupancy is not the limit: {predicted}."
 
 
-def rows_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say whether one program per row is faster and why, by recorded times if both have one."""
-    own, rows = case.record.prediction, others.get("row_programs")
-    if own is None or rows is None:
+def stages_sentences(case: Case) -> Iterator[str]:
+    """Say when num_stages loads ahead and what that takes, if it has an effect on the binary."""
+    stages, resources, one = case.record.num_stages, case.record.resources, case.with_one_stage
+    if one is None:
         return
-    recorded = _recorded_change(case, "row_programs")
-    difference = _longer(case, rows) if recorded is None else recorded
-    times = _times(case, others, "row_programs")
-    least = own.noticeable if recorded is None else NOTICEABLE
-    if abs(difference) < least:
-        yield f"The loop costs nothing here: with one program per row, {times}."
-        return
-    verdict = "is better" if difference < 0 else "is not better"
-    yield f"One program per row {verdict} here: {times}.{_why_rows(own, rows, difference)}"
+    if resources.async_copies:
+        yield stages_words(stages, case.architecture.shared_word)
+    amounts = (
+        (f"B of {case.architecture.shared_word}", resources.shared, one.resources.shared),
+        (f"{case.architecture.register_word}s a thread", resources.n_regs, one.resources.n_regs),
+    )
+    taken = [f"{then} {unit} instead of {now}" for unit, now, then in amounts if now != then]
+    if taken:
+        yield f"With num_stages 1 it takes {listed(taken)}."
 
 
-def _recorded_change(case: Case, field: str) -> float | None:
-    own, other = case.recorded.us, getattr(case.recorded, field)
-    if own is None or other is None or other.us is None:
-        return None
-    share: float = other.us / own - 1
-    return share
-
-
-def _times(case: Case, others: Mapping[str, Prediction], name: str) -> str:
-    """Return the predicted and the recorded time of the alternative *name*; "" without any."""
-    parts, other = [], others.get(name)
-    if other is not None:
-        parts.append(f"{microseconds(other.us)} is predicted ({change(_longer(case, other))})")
-    share = _recorded_change(case, name)
-    if share is not None:
-        recorded = microseconds(getattr(case.recorded, name).us)
-        parts.append(f"{recorded} was recorded ({change(share)})")
-    return ", ".join(parts)
-
-
-def _why_rows(own: Prediction, rows: Prediction, difference: float) -> str:
-    """Name a part that makes up at least half of the predicted difference; "" if none does.
-
-    The part that bounds the slower of the two launches is preferred, then the largest difference.
-    """
-    sign = -1 if difference < 0 else 1
-    slower = own if sign < 0 else rows
-    needed = sign * (rows.us - own.us) / 2
-    now, then = ({one.name: one.us for one in each.parts} for each in (own, rows))
-    gains = [
-        (sign * (then.get(name, 0.0) - now.get(name, 0.0)), name == slower.bound, name)
-        for name in PARTS
-    ]
-    enough = [gain for gain in gains if gain[0] >= needed > 0]
-    if not enough:
-        return ""
-    *_, name = max(enough, key=lambda gain: (gain[1], gain[0]))
-    against = " against ".join(microseconds(one.get(name, 0.0)) for one in (then, now))
-    return f" What differs most by itself: {PARTS[name]}, {against}."
-
-
-def stages_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say what num_stages does to the time of a persistent kernel."""
-    stages = case.record.num_stages
-    if not case.plan.is_persistent or stages == 1:
-        return
-    said = []
-    if case.record.resources.async_copies:
-        said.append(stages_words(stages, case.architecture.shared_word, case.piece))
-    if "single_stage" in others:
-        said.append(f"With num_stages 1, {_times(case, others, 'single_stage')}.")
-    yield " ".join(said)
-
-
-def stages_words(stages: int, shared: str, word: str = "row") -> str:
+def stages_words(stages: int, shared: str) -> str:
     """Say when a prefetch starts and when the loop waits for it; the same for every kernel."""
     copied = (
-        f"num_stages {stages} starts the copy of a {word} at the end of a pass and waits for it"
+        f"num_stages {stages} starts a copy into {shared} at the end of a pass of the loop and"
+        " waits for it at the beginning of the"
     )
-    between = stages - 2
-    if between == 0:
-        return (
-            f"{copied} at the beginning of the next: that hides none of the load's latency, and the"
-            f" {word} also has to pass through {shared}."
-        )
-    return (
-        f"{copied} at the beginning of the pass {stages - 1} later: the work on"
-        f" {count(between, f'other {word}')} in between hides the load."
-    )
-
-
-def tutorial_sentences(case: Case, others: Mapping[str, Prediction]) -> Iterator[str]:
-    """Say what the tutorial's num_programs would cost, if it differs."""
-    times = _times(case, others, "tutorial")
-    if times:
-        yield (
-            f"With the tutorial's {case.record.miscount} programs instead of"
-            f" {case.plan.num_programs}, {times}."
-        )
+    if stages == 2:  # noqa: PLR2004 - the least that copies ahead
+        return f"{copied} next, which hides none of the load's latency."
+    between = count(stages - 2, "other pass")
+    return f"{copied} pass {stages - 1} later: the work of {between} in between hides the load."

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.asked import check_assumed
 from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
 from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.explaining.advice import PADDED, wanted_besides, what_to_try, with_alternatives
+from occupancy_lab.explaining.advice import what_to_try
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.facts import setting_words
@@ -25,8 +25,8 @@ from occupancy_lab.explaining.grids import (
     same_work,
     split_changes,
 )
-from occupancy_lab.explaining.launch import the_launch, the_memory, what_fits, what_was_compiled
-from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step, the_tutorial
+from occupancy_lab.explaining.limits import answer_in_short, the_limits, the_next_step
+from occupancy_lab.explaining.matrix_section import row_launch, the_matrix
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
     aligned,
@@ -63,6 +63,8 @@ if TYPE_CHECKING:
     Tried = tuple[Any, Any, Record | Failed]
     """What proposed a change, None for a launch to advise; the change, or its name; and its run."""
 
+PADDED, ROWS = "padded", "rows"
+"""The names of the launches with arguments rounded up, and with one program per row."""
 MOST_FURTHER = 3
 """How many times the search continues from the best change found so far."""
 
@@ -294,10 +296,8 @@ def make_cases(
                 if other is not None and other not in launches:
                     launches.append(other)
                     wanted.append((place, kind, change, other))
-        besides = wanted_besides(case)
-        if case.record.matrix is None and (wider := aligned(one, case.record)) is not None:
-            besides[PADDED] = wider
-        wanted += [(place, None, name, other) for name, other in besides.items()]
+        besides = {PADDED: aligned(one, case.record), ROWS: row_launch(case)}
+        wanted += [(place, None, name, other) for name, other in besides.items() if other]
 
     def compiled(asked: Sequence[Asked]) -> list[Record | Failed]:
         return with_counts(compile_runs(asked, compiler), asked, compiler, assume)
@@ -306,7 +306,7 @@ def make_cases(
     tried: list[list[Tried]] = [[] for _ in made]
     for (place, kind, change, _), found in zip(wanted, runs, strict=True):
         record, run = made[place].record, found
-        if change == PADDED and record.matrix is None and isinstance(found, Record):
+        if change == PADDED and isinstance(found, Record):
             run = fewest_aligned(asked[place], record, found, compiled)
         tried[place].append((kind, change, run))
     cases = [_with_comparisons(case, one) for case, one in zip(made, tried, strict=True)]
@@ -355,16 +355,11 @@ def _with_comparisons(case: Case, tried: Sequence[Tried]) -> Case:
     )
     neighbours += [*fastest_grids(shapes), *fastest_grids(splits)]
     neighbours += [one for one in grids if not _is_idle(record, one)]
-    single: Record | Failed | None = record
-    if record.num_stages > 1:
-        single = next((run for _, change, run in tried if change == {"num_stages": 1}), None)
-    case = dataclasses.replace(
-        case,
-        neighbours=tuple(neighbours),
-        single_stage=single if isinstance(single, Record) else None,
-    )
     besides = {name: run for kind, name, run in tried if kind is None and isinstance(run, Record)}
-    return with_alternatives(with_recorded(case), besides)
+    padded, rows = besides.get(PADDED), besides.get(ROWS)
+    return with_recorded(
+        dataclasses.replace(case, neighbours=tuple(neighbours), padded=padded, row_kernel=rows)
+    )
 
 
 def _is_split(record: Record, other: Record) -> bool:
@@ -389,19 +384,13 @@ def _is_idle(record: Record, larger: Neighbour) -> bool:
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
     """Return the full explanation of one launch on one or several GPUs."""
     calculations = [case.calculation for case in cases]
-    of_matrix = all(case.record.matrix is not None for case in cases)
-    timed = all(case.record.prediction is not None for case in cases)
-    moved = all(case.record.traffic is not None for case in cases)
-    sections = [the_launch_in_short(cases), the_work(cases)]
-    if of_matrix:
-        sections += [what_fits(cases), what_was_compiled(cases)]
-    sections += [the_limits(calculations), the_next_step(calculations, cap_outcomes(cases))]
-    if of_matrix:
-        sections += [the_tutorial(calculations), the_launch(cases)]
-    if moved or of_matrix:
-        sections.append(the_memory(cases))
-    if timed or of_matrix:
-        sections.append(the_duration(cases))
-    sections.append(what_to_try(cases))
-    said = tuple(one for one in sections if one.tables or one.sentences)
-    return launch_page(cases, failures, map(answer_in_short, cases), said)
+    sections = (
+        the_launch_in_short(cases),
+        the_work(cases),
+        the_limits(calculations),
+        the_next_step(calculations, cap_outcomes(cases)),
+        the_duration(cases),
+        what_to_try(cases, full=True),
+        the_matrix(cases, full=True),
+    )
+    return launch_page(cases, failures, map(answer_in_short, cases), sections)

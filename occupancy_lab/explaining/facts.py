@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.limits import held_word
 from occupancy_lab.explaining.work import WORDS
-from occupancy_lab.inputs import TUTORIAL_KERNEL
 from occupancy_lab.options import KNOBS, NAMES
 from occupancy_lab.prediction import PARTS
 from occupancy_lab.text.document import literal
@@ -73,7 +71,10 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         name for case in cases for name in case.record.settings if name not in NAMES
     )
     return (
-        *((literal(name), partial(_set, name)) for name in names),
+        *(
+            (literal(one), lambda case, name=one: setting(case.record.settings, name))
+            for one in names
+        ),
         ("num_warps", _warps),
         ("num_stages", lambda case: _knob(case, "num_stages")),
         ("compiler options", _options),
@@ -96,29 +97,20 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
     )
 
 
-def _set(name: str, case: Case) -> str:
-    value = setting(case.record.settings, name)
-    if case.record.matrix is None or name != "BLOCK_SIZE":
-        return value
-    return f"{value}, {_origin(case, 'block_size')}"
-
-
 def _before(case: Case) -> str:
     return "filled by the same launch" if case.record.launch.warm else "-"
 
 
 def _origin(case: Case, knob: str) -> str:
-    if case.record.matrix is None:
-        asked = case.record.launch.chosen_by or "asked"
-        return asked if knob in case.record.options else "Triton's default"
-    if knob in case.record.matrix.asked:
-        return "asked"
-    return "the tutorial's" if case.kernel_name == TUTORIAL_KERNEL else "the kernel's default"
+    record = case.record
+    if record.matrix is not None and knob not in record.matrix.asked:
+        return "the kernel's default"
+    return (record.launch.chosen_by or "asked") if knob in record.options else "Triton's default"
 
 
 def _knob(case: Case, name: str) -> str:
     record = case.record
-    if record.matrix is None and name not in {*record.options, *record.usual_options}:
+    if name not in {*record.options, *record.usual_options}:
         return "-"
     return f"{getattr(record, name)}, {_origin(case, name)}"
 
@@ -131,9 +123,9 @@ def _warps(case: Case) -> str:
 
 
 def _options(case: Case) -> str:
-    asked = case.record.options if case.record.matrix is None else case.record.matrix.options
-    others = (f"{name} {literal(str(asked[name]))}" for name in asked if name not in KNOBS)
-    return ", ".join(others) or "-"
+    asked, usual = case.record.options, case.record.usual_options
+    names = (name for name in asked if name not in KNOBS and asked[name] != usual.get(name))
+    return ", ".join(f"{name} {literal(str(asked[name]))}" for name in names) or "-"
 
 
 def _programs(case: Case) -> str:
@@ -142,12 +134,11 @@ def _programs(case: Case) -> str:
         return "-"
     if plan.num_programs is None:
         return "not known"
-    if plan.is_persistent and plan.resident_programs == plan.num_programs:
+    if plan.resident_programs == plan.num_programs:
         return f"{resident_words(case)}, GPU full"
-    each = "" if case.piece == "program" else f", one per {case.piece}"
-    if plan.is_persistent or plan.resident_programs is None:
-        return f"{plan.num_programs}{each}"
-    return f"{plan.num_programs}{each}; {plan.resident_programs} run at once"
+    if plan.resident_programs is None:
+        return str(plan.num_programs)
+    return f"{plan.num_programs}; {plan.resident_programs} run at once"
 
 
 def resident_words(case: Case) -> str:
@@ -162,9 +153,9 @@ def resident_words(case: Case) -> str:
 
 
 def waves_words(case: Case) -> str:
-    """Return the waves of programs and the tail; "-" if not known, or for persistent kernels."""
+    """Return the waves of programs and the tail; "-" if not known, or for exactly one wave."""
     plan = case.record.plan
-    if plan is None or plan.waves is None or plan.is_persistent:
+    if plan is None or plan.waves is None or plan.num_programs == plan.resident_programs:
         return "-"
     resident = plan.resident_programs or 1
     whole, rest = divmod(plan.num_programs or 0, resident)

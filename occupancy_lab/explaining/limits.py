@@ -101,17 +101,10 @@ def held_in_short(calculation: Calculation, title: str | None = None) -> str:
 
 
 def answer_in_short(case: Case) -> str:
-    """Return the occupancy and the number of programs launched, if known, as one sentence.
-
-    Only kernels of a matrix, some of which take an argument num_programs, call the number that.
-    """
+    """Return the occupancy and the number of programs launched, if known, as one sentence."""
     answer = held_in_short(case.calculation, case.title)
-    num_programs = case.record.num_programs
-    if num_programs is None:
-        return f"{answer}."
-    if case.record.matrix is None:
-        return f"{answer}; {count(num_programs, 'program')} in total."
-    return f"{answer}; num_programs = {num_programs}."
+    programs = case.record.num_programs
+    return f"{answer}." if programs is None else f"{answer}; {count(programs, 'program')} in total."
 
 
 def idle_words(case: Case) -> str:

@@ -13,7 +13,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
-from occupancy_lab.explaining.launch import write_steps
+from occupancy_lab.explaining.matrix_section import write_steps
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,

@@ -278,7 +278,7 @@ def _is_crowded(record: Record) -> bool:
 def _pipelines(record: Record) -> bool:
     """Tell whether num_stages may change the binary, because of dots or asynchronous copies."""
     counts = record.counts
-    if counts is None or record.matrix is not None or "num_stages" in record.constexprs:
+    if counts is None or "num_stages" in record.constexprs:
         return True
     return bool(counts.dot_flops or counts.not_counted or record.resources.async_copies)
 
@@ -326,7 +326,7 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
       for BLOCK_K, which does not make the accumulator larger.
     """
     own, counts = record.prediction, record.counts
-    if own is None or counts is None or own.bound in FIXED or record.matrix is not None:
+    if own is None or counts is None or own.bound in FIXED:
         return
     if any(one.assumed is None for one in counts.unknowns):
         return
@@ -409,7 +409,12 @@ def _goes_on(record: Record, best: Neighbour, name: str, value: Any) -> bool:
 
 
 def blocks_of(record: Record) -> dict[str, int]:
-    """Return the constexprs that set the size of a block to a power of two, with their values."""
+    """Return the constexprs that set the size of a block to a power of two, with their values.
+
+    A kernel of a matrix chooses its block itself.
+    """
+    if record.matrix is not None:
+        return {}
     found = ((name, record.arguments[name]) for name in record.constexprs if name in record.tiles)
     return {name: one for name, one in found if type(one) is int and one.bit_count() == 1}
 

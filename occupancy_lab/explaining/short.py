@@ -6,11 +6,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.advice import first_advice, what_finds_it, what_to_try
+from occupancy_lab.explaining.advice import first_advice, what_to_try
 from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
-from occupancy_lab.explaining.launch import register_sentences
 from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, program_more
+from occupancy_lab.explaining.matrix_section import the_matrix
 from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
@@ -88,9 +88,9 @@ WORDS = {
     "named barriers": "barriers of an SM at which warps of a program wait for each other.",
     "tensor memory": "memory of an SM, from Blackwell on, in which tensor cores compute.",
     "TMA": "a unit of an SM, from sm_90 on, that copies whole blocks of a tensor for its threads.",
-    "masked lanes": (
-        "lanes of a block past the end of the row: they move no data, but take registers and"
-        " instructions."
+    "lanes in use, masked off": (
+        "lanes of a block past the end of the data are masked off: they move no data, but take"
+        " registers and instructions."
     ),
     "waves of programs": (
         "programs launched divided by programs that the GPU runs at once: with 1.5 the GPU is full"
@@ -143,19 +143,18 @@ WORDS = {
         " reduction of n elements; one per element of other arithmetic; none of comparisons and"
         " selections."
     ),
-    "floor time, least_us": "the bytes alone, at the vendor's peak bandwidth.",
+    "least_us": "the bytes alone, at the vendor's peak bandwidth.",
     "skipped": "the launch is not possible as asked, so nothing was compiled.",
     "gain, gain_by": (
         "in a scan, how many times faster a kernel would be on a full GPU, estimated without the"
         " launch's bytes; and which step achieves that, or why none does."
     ),
     "num_stages": (
-        "rows that the loop has in flight: 1 is the row being computed, and each further stage is a"
-        " row loaded ahead."
+        "passes of a loop whose data is in flight: 1 is that of the pass being computed, and each"
+        " further stage is loaded ahead."
     ),
     "the tutorial's": (
-        "as in Triton's fused softmax tutorial: its BLOCK_SIZE, 8 warps, 2 or 4 stages, and its"
-        " formula for num_programs."
+        "as in Triton's fused softmax tutorial, above all its formula for num_programs."
     ),
     "predicted": (
         "computed from the source and the binary, without a launch. Of kernels that the model was"
@@ -181,7 +180,8 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
     limits = limits_with_bars([case.calculation for case in cases], cap_outcomes(cases))
     more = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
-    sections = (the_launch_in_short(cases), limits, what_to_try(cases, more))
+    tried = what_to_try(cases, more)
+    sections = (the_launch_in_short(cases), limits, tried, the_matrix(cases))
     return launch_page(cases, failures, held, sections)
 
 
@@ -189,9 +189,12 @@ def launch_page(
     cases: Sequence[Case],
     failures: Sequence[Failed],
     held: Iterable[str],
-    sections: tuple[Section, ...],
+    sections: Iterable[Section],
 ) -> Document:
-    """Return the page of one launch: what to do, the occupancy *held* on each GPU, *sections*."""
+    """Return the page of one launch: what to do, the occupancy *held* on each GPU, *sections*.
+
+    Sections without content are left out.
+    """
     return Document(
         f"{launched_words(cases[0].record)}, on {listed([case.title for case in cases])}",
         (
@@ -200,7 +203,7 @@ def launch_page(
             *(f"{words}{idle_words(case)}" for case, words in zip(cases, held, strict=True)),
             *(f"**{one.title}**: {literal(one.failure.reason)}." for one in failures),
         ),
-        sections,
+        tuple(one for one in sections if one.tables or one.sentences),
     )
 
 
@@ -215,9 +218,16 @@ def _sentences(case: Case) -> Iterator[str]:
     if found is not None:
         whole = "; ".join(found.steps) or found.source
         yield f"A program is a cluster of {found.num_ctas} CTAs, which only fits whole: {whole}."
-    if case.record.matrix is not None and case.record.prediction is not None:
-        yield from what_finds_it(case)
-    yield from register_sentences(case)
+    cap, taken = case.record.options.get("maxnreg"), case.record.resources.n_regs
+    if type(cap) is int and taken > cap:
+        word = f"{case.architecture.register_word}s"
+        yield f"maxnreg {cap} was not reached: the kernel still takes {taken} {word} per thread."
+    padded = case.calculation.padded_vgprs
+    if padded is not None:
+        yield (
+            f"The kernel descriptor asks for {padded} VGPRs, more than the {taken} in use:"
+            " waves_per_eu pads the allocation."
+        )
     yield from work_sentences(case.record)
     prediction = case.record.prediction
     if prediction is not None and not prediction.calibrated:

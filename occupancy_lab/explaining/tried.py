@@ -200,7 +200,7 @@ def of_neighbours(case: Case) -> Iterator[str]:
     """
     yield from _without_effect(case)
     if case.record.prediction is not None:
-        if case.record.matrix is None and in_one_sentence(case):
+        if in_one_sentence(case):
             yield from _left_out(case, case.record.prediction)
         return
     if case.best is not None and case.best.record is not None:

@@ -70,8 +70,7 @@ def memory_words(record: Record) -> str:
     words = ", ".join("not known" if one is None else _bytes(one) for one in parts)
     if memory.l2_bytes is not None:
         words += f", {_bytes(memory.l2_bytes)}"
-    given = memory.given and record.matrix is None
-    return f"{words}{' (given)' if given else ''}"
+    return f"{words}{' (given)' if memory.given else ''}"
 
 
 def flops_words(record: Record) -> str:

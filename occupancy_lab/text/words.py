@@ -127,8 +127,9 @@ def per_cta(text: str, num_ctas: int) -> str:
 
 
 def count(number: int, word: str) -> str:
-    """Return "1 row", "2 rows", "2 launches"."""
-    return f"{number} {word}{'' if number == 1 else 'es' if word.endswith('ch') else 's'}"
+    """Return "1 row", "2 rows", "2 launches", "2 passes"."""
+    plural = "es" if word.endswith(("ch", "ss")) else "s"
+    return f"{number} {word}{'' if number == 1 else plural}"
 
 
 def known(value: object) -> str:

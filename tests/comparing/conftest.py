@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from records import record_of
-from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
+from samples import H100, MI300X
 
 from occupancy_lab.comparing.entries import Entry, make_entries
 from occupancy_lab.explaining.case import Case
@@ -14,31 +14,25 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.values import Config, Problem
 
-GIVEN = {"h100": (H100, H100_SINGLE), "mi300x": (MI300X, MI300X_SINGLE)}
 
-
-def _case(  # noqa: PLR0913 - what a record is made of
+def _case(
     gpu: str = "h100",
     *,
     kernel: str = "softmax",
     config: Config | None = None,
     triton: str = "3.7.1",
     stages: int | None = None,
-    single: dict[str, Any] | None = None,
     **changes: Any,
 ) -> Case:
     found, chosen, problem = load_kernel(kernel), find_gpu(gpu), Problem(4096, 781)
     config = config or found.default_config(problem, chosen.architecture.max_shared)
     if stages is not None:
         config = dataclasses.replace(config, num_stages=stages)
-    resources, single_stage = GIVEN["mi300x" if chosen.vendor == "AMD" else "h100"]
+    resources = MI300X if chosen.vendor == "AMD" else H100
     resources = resources.replace(**{"num_warps": config.num_warps, **changes})
     record = record_of(found, problem, config, chosen, resources, triton=triton)
     asked = frozenset() if stages is None else frozenset({"num_stages"})
-    record = dataclasses.replace(record, matrix=dataclasses.replace(record.matrix, asked=asked))
-    in_one = dataclasses.replace(config, num_stages=1)
-    taken = single_stage.replace(**{"num_warps": config.num_warps, **(single or {})})
-    return Case(record, record_of(found, problem, in_one, chosen, taken, triton=triton))
+    return Case(dataclasses.replace(record, matrix=dataclasses.replace(record.matrix, asked=asked)))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from records import record_of
 from simple_times import simple_prediction, timed
 
 from occupancy_lab.explaining.case import Case, Recorded
+from occupancy_lab.explaining.neighbours import Neighbour
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import check_launch
 from occupancy_lab.kernel import load_kernel
@@ -59,7 +60,10 @@ def make_case(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Case]:
         made = record_of(found, problem, config, chosen, resources)
         made = dataclasses.replace(timed(made), measurement=measurement)
         one_stage = dataclasses.replace(config, num_stages=1)
-        single = record_of(found, problem, one_stage, chosen, single_stage or resources)
-        return Case(made, timed(single), recorded=recorded)
+        if config == one_stage:
+            return Case(made, recorded=recorded)
+        single = timed(record_of(found, problem, one_stage, chosen, single_stage or resources))
+        neighbour = Neighbour.of(made, {"num_stages": 1}, single)
+        return Case(made, neighbours=(neighbour,), recorded=recorded)
 
     return make

@@ -1,11 +1,17 @@
 """`best_action` agrees with the explanation of the launch."""
 
+import dataclasses
+from collections.abc import Callable
+
 import launched_kernels
 import pytest
+from samples import H100
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.explaining.advice import best_action
-from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.explanation import Explanation, write_full
+from occupancy_lab.explaining.short import write_short
 
 ADDED = tensor((1 << 22,), "float32")
 
@@ -38,3 +44,25 @@ def test_wider_loads_are_an_action_if_they_help_most() -> None:
     assert found.change == f"{words} (if the launch can pass that)"
     assert f"**H100 SXM**: {found.sentence}" in run.to_document().answer
     assert found.us < found.now_us
+
+
+@pytest.mark.parametrize(("factor", "is_faster"), [(0.8, True), (0.99, False)])
+def test_why_loads_are_narrow_is_told_in_full(
+    factor: float, *, is_faster: bool, make_case: Callable[..., Case]
+) -> None:
+    """Wider loads are advised first if they help, and else only the full page has them."""
+    case = make_case("h100", H100.replace(instructions=90, loop_instructions=172))
+    own = case.record.prediction
+    padded = dataclasses.replace(
+        case.record,
+        arguments={**case.record.arguments, "n_cols": 784},
+        calculation=dataclasses.replace(
+            case.calculation, resources=case.record.resources.replace(load_bytes=16)
+        ),
+        prediction=dataclasses.replace(own, us=own.us * factor),
+    )
+    case = dataclasses.replace(case, padded=padded)
+    words = "If the launch can pass n_cols 784 instead of 781, a thread's loads are up to 16 B wide"
+    short, full = write_short((case,)), write_full((case,))
+    assert any(words in one for one in short.answer) is is_faster
+    assert (words in short.to_markdown(), full.to_markdown().count(words)) == (is_faster, 1)

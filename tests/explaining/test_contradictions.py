@@ -11,13 +11,13 @@ from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 from records import record_of
 from simple_times import timed
-from stand_ins import CONDITIONS, dry
+from stand_ins import CONDITIONS, dry, recorded_launch
 
 from occupancy_lab.arguments import tensor
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
-from occupancy_lab.explaining.case import Alternative, Alternatives, Case, Recorded
-from occupancy_lab.explaining.duration import otherwise
+from occupancy_lab.explaining.case import Case, Recorded
+from occupancy_lab.explaining.neighbours import Neighbour
 from occupancy_lab.explaining.short import WORDS, write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import Grid, load_kernel
@@ -29,8 +29,7 @@ PAIRS = (
     ("Occupancy is not the limit", "Lower use of|Occupancy is a limit"),
     ("No more programs fit", r"Program \d+ fits|Lower use of"),
     ("Every (warp|wave) slot is taken", "Lower use of|would fill the"),
-    ("Launch it as it is", "Occupancy is a limit|is faster|Launch .* instead|per row is better"),
-    ("Launch it as it is", r"\(-\d+\.\d% (recorded|predicted)\)"),
+    ("was noticeably faster", "The fastest of 30 launches"),
     (r"limited by named barriers\.", "has no slot for it"),
     (r"limited by program slots\.", "has no named barrier for it"),
     ("no kernel .* faster", r"[1-9]\d\d+%, both"),
@@ -42,7 +41,7 @@ PAIRS = (
     ("keeps the most (warps|waves)", "predicted to be fastest|predicted us"),
     ("None of the [0-9]+ changes", r"instead of [^:]*: [^.]* us \([^)]*\) predicted"),
     ("None of these", "only a measurement tells"),
-    ("- The formula is right", r"formula would launch \d+ programs"),
+    ("- The formula is right", r"With that formula, num_programs is \d+"),
 )
 """Pairs of regular expressions that must not both match the page of one GPU."""
 
@@ -107,29 +106,17 @@ def matrices(draw: Callable[..., Any]) -> str:
         one_stage = timed(record_of(kernel, problem, in_one, found, single, triton="3.7.1"))
     except DoesNotFitError:
         one_stage = None
-    case = Case(record, one_stage, recorded=Recorded(*times[:3], copy=times[3]))
-    case = dataclasses.replace(case, alternatives=draw(alternatives(case)))
+    neighbours = (
+        (Neighbour.of(record, {"num_stages": 1}, one_stage),)
+        if one_stage is not None and config.num_stages > 1
+        else ()
+    )
+    us = draw(TIMES)
+    fastest = None if us is None else recorded_launch(us)
+    recorded = Recorded(*times[:3], copy=times[3], fastest=fastest, number=30)
+    case = Case(record, neighbours=neighbours, recorded=recorded)
     pages = [page.to_markdown() for page in (write_short((case,)), write_full((case,)))]
     return "\n".join([*pages, WORDS["plain copy"]])
-
-
-@st.composite
-def alternatives(draw: Callable[..., Any], case: Case) -> Alternatives:
-    """Draw the alternatives of *case*; one program per row has the time that *case* predicts."""
-    found, rows = otherwise(case).get("row_programs"), case.by_rows
-    if case.record.prediction is None:
-        return Alternatives()
-    config, own = case.record.config, case.recorded
-    other = dataclasses.replace(config, num_warps=config.num_warps * 2)
-    recorded, recorded_us = [], draw(TIMES)
-    if own.us and recorded_us:
-        recorded.append(Alternative("softmax_loop", other, draw(TIMES), recorded_us))
-    if rows is not None and found is not None and own.row_programs is not None:
-        single = dataclasses.replace(config, num_stages=1)
-        times = found.us, own.row_programs.us or 0.0
-        recorded.append(Alternative(rows, single, *times))
-    fastest = min(recorded, key=lambda one: one.recorded_us, default=None)
-    return Alternatives(fastest, len(recorded), 0 if recorded else 20)
 
 
 @st.composite

@@ -34,7 +34,7 @@ def test_persistent_programs_share_the_rows(rows: int, programs: int, multiproce
     plan = plan_of(PERSISTENT, Problem(rows, 781), CONFIG, programs, multiprocessors)
     assert plan.resident_programs == programs * multiprocessors
     assert 1 <= plan.num_programs <= min(rows, plan.resident_programs)
-    shares = [plan.work_of(program) for program in range(plan.num_programs)]
+    shares = [range(program, rows, plan.num_programs) for program in range(plan.num_programs)]
     assert sorted(chain.from_iterable(shares)) == list(range(rows))
     assert all(shares)
     assert plan.rounds == max(map(len, shares))
@@ -57,7 +57,6 @@ def test_blocks_cover_the_elements(rows: int, cols: int, power: int, programs: i
     block_size = 2**power
     plan = plan_of(BLOCKS, Problem(rows, cols), Config(block_size, 4, 1), programs, 132)
     assert plan.num_programs == plan.work == len(range(0, rows * cols, block_size))
-    assert plan.work_of(plan.work - 1) == range(plan.work - 1, plan.work, plan.work)
     assert (plan.rounds, plan.last_round) == simulate(plan.work, programs * 132)
 
 
@@ -71,9 +70,6 @@ def test_the_unknown_is_none(programs: int | None, multiprocessors: int | None) 
     assert rows == LaunchPlan(4096, num_programs=4096, resident_programs=None, grid=(4096,))
     for plan in (persistent, rows):
         assert (plan.waves, plan.at_once, plan.rounds, plan.last_round) == (None,) * 4
-    assert rows.work_of(3) == range(3, 4096, 4096)
-    with pytest.raises(ValueError, match="not known"):
-        persistent.work_of(0)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -128,7 +124,6 @@ def test_a_grid_is_launched_in_waves(grid: list[int], resident: int) -> None:
     assert (plan.grid, plan.num_programs, plan.work) == (tuple(grid), points, points)
     assert plan.waves == points / resident
     assert (plan.rounds, plan.last_round) == simulate(points, resident)
-    assert all(plan.work_of(program) == range(program, program + 1) for program in range(points))
 
 
 def test_a_gpu_that_holds_no_program_has_no_waves() -> None:
