@@ -57,8 +57,9 @@ def wider_loads(case: Case) -> Iterator[Advice]:
     ]
     words = listed(rounded)
     yield Advice(
-        f"If the launch can pass {words}, a thread's loads are up to {loads[1]} B wide instead of"
-        f" {loads[0]}, because Triton then knows that {ALIGNMENT} divides each:"
+        f"If the launch can pass {words} (if its results stay right), a thread's loads are up to"
+        f" {loads[1]} B wide instead of {loads[0]}, because Triton then knows that {ALIGNMENT}"
+        " divides each:"
         f" {prediction_words(found.as_chosen)} predicted instead of {microseconds(own.us)}.",
         f"{words} (if the launch can pass that)",
         other,

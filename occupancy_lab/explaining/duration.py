@@ -146,7 +146,7 @@ def _not_counted(record: Record) -> str:
     if any(loop.trips.high is None for loop in record.counts.loops):
         words = "how often its loops run"
         return _steered(record, record.counts, "loop", words, _trips_words(record.counts))
-    if is_open(record.executed, record.memory):
+    if is_open(record.counts, record.executed, record.memory):
         return _steered(record, record.counts, "", "how much it does")
     return ""
 
@@ -282,7 +282,7 @@ def programs_sentences(record: Record, own: Prediction) -> Iterator[str]:
     if plan is None or plan.resident_programs is None:
         return
     if plan.resident_programs >= plan.work:
-        yield "More programs at once would not help: all run at once now."
+        yield "All programs run at once now: only a larger grid would bring more."
         return
     if fit is None:
         yield (

@@ -130,7 +130,8 @@ def _other_launches(case: Case) -> Iterator[str]:
         yield f"{tune_command(case)} ranks other launches for this matrix by predicted time."
     times = _times(case, None if rows is None else rows.prediction, recorded.row_programs)
     if times and case.kernel.by_rows is not None:
-        yield f"With {case.kernel.by_rows}, one program per row without a loop, {times}."
+        kernel = f"{case.kernel.by_rows} and num_warps {case.record.num_warps}"
+        yield f"With {kernel}, one program per row without a loop, {times}."
 
 
 def _fastest(case: Case, fastest: RecordedLaunch) -> str:

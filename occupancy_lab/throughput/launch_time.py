@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.throughput.demand import Doing
-    from occupancy_lab.work.counts import Amount, Executed
+    from occupancy_lab.work.counts import Amount, Counts, Executed
     from occupancy_lab.work.memory import Memory
 
 MEASURED = (FITTED_TO, "h200")
@@ -44,7 +44,7 @@ def predict_launch(doing: Doing) -> Prediction | None:
     GPU's size, clock, bandwidth or tensor cores are not known.
     """
     counts, executed, memory, gpu = doing.counts, doing.executed, doing.memory, doing.gpu
-    if is_open(executed, memory):
+    if is_open(counts, executed, memory):
         return None
     if doing.in_program and memory is not None and memory.written_within_bytes is not None:
         memory = replace(memory, dram_written_bytes=memory.written_within_bytes)
@@ -161,14 +161,15 @@ def range_of(
     return Range(min(found.low, wider.low), max(found.high, wider.high))
 
 
-def is_open(executed: Executed | None, memory: Memory | None) -> bool:
+def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) -> bool:
     """Tell whether unknown values make a launch's work too uncertain for a prediction.
 
     They do where nothing limits the work. Within limits, the middle is predicted.
     """
     through = None if memory is None else memory.l2_bytes
     instructions = None if executed is None else executed.instructions
-    return any(one is not None and one.high is None for one in (through, instructions))
+    done = (through, instructions)
+    return bool(counts.unknowns) and any(one is not None and one.high is None for one in done)
 
 
 def varies(amounts: Iterable[Amount | None], times: float) -> bool:

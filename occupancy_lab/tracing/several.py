@@ -35,8 +35,12 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.traced import TracedKernel
 
 MORE = (
-    "`explain FILE.py:main --full` has the arithmetic, memory and stages of each launch, and"
-    " `trace --report` a page of more kernels."
+    "`explain FILE.py:main --full` has more of each launch, and `trace --report` a page of more"
+    " kernels."
+)
+PROFILED = (
+    "A launch's time is that within the program, as a profiler gives it. Between CUDA events, as"
+    " `explain FILE.py:FUNCTION` and `tune` predict it, it takes some 2 us more."
 )
 FEW_LINES = 2
 """How many launch lines are all explained; of more the longest is, without `--full`."""
@@ -172,8 +176,8 @@ class DryTraces(Answer):
             for section in page.sections:
                 said = (one for one in section.sentences if not one.startswith("`--full` "))
                 yield dataclasses.replace(section, sentences=tuple(said))
-        if chosen and not full:
-            yield Section("", (), (MORE,))
+        if chosen:
+            yield Section("", (), (PROFILED,) if full else (PROFILED, MORE))
 
     def _sentences(self) -> Iterator[str]:
         yield (
@@ -227,13 +231,13 @@ def _answer(traces: Sequence[DryTrace]) -> Iterator[str]:
         first, *others = ordered
         least = times[first]
         words = [
-            f"{times[title].us / least.us:.2f} times that on {title}"
+            f"it takes {times[title].us / least.us:.2f} times as long on {title}"
             for title in others
             if least.us
         ]
         yield (
             f"{duration(least.us)} ({least.limits}) are predicted on {first}"
-            + (f", {listed(words)}." if words else ".")
+            + (f"; {listed(words)}." if words else ".")
         )
         ranges = {title: (times[title].low_us, times[title].high_us) for title in ordered}
         if overlap := overlap_sentence(ranges):

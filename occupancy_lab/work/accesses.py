@@ -59,7 +59,8 @@ class Runs:
         """Return the runs extended to whole units of *unit* bytes."""
         starts, ends = self.starts // unit * unit, -(-self.ends // unit) * unit
         apart = (starts[1:] > ends[:-1]) | (self.rows[1:] != self.rows[:-1])
-        first, last = (np.concatenate(one) for one in (([True], apart), (apart, [True])))
+        edge = np.ones(min(len(starts), 1), bool)
+        first, last = np.concatenate([edge, apart]), np.concatenate([apart, edge])
         return Runs(self.rows[first], starts[first], ends[last])
 
 

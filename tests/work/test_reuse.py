@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.arguments import Pointer
+from occupancy_lab.work.accesses import Runs
 from occupancy_lab.work.reuse import Blocks, Schedule, distances, steps_of
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
@@ -128,3 +129,16 @@ def test_columns_occupy_whole_lines() -> None:
         assert sum(one.bytes for one in found) == late
         assert all(2 * lines <= one.distance <= 3 * lines for one in found)
     assert (x.rewritten, y.again) == ((), ())
+
+
+def test_tiles_without_an_element_are_no_runs() -> None:
+    """A tile that is masked off has no runs, in bytes or in whole sectors; others are merged."""
+    nothing = np.zeros(0, "int64")
+    assert len(Runs(nothing, nothing, nothing).whole(32).starts) == 0
+    rows, starts = np.array([0, 0, 2]), np.array([0, 40, 40])
+    found = Runs(rows, starts, starts + 4).whole(32)
+    assert [one.tolist() for one in (found.rows, found.starts, found.ends)] == [
+        [0, 2],
+        [0, 32],
+        [64, 64],
+    ]
