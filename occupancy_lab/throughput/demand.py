@@ -516,8 +516,8 @@ address; and at unknown addresses at least for each thread, and for each thread 
 `calibrate` measures it (atomic_adds)."""
 ALONE = 0.5
 """The same for sectors of a single slice whose threads all have addresses of their own, relative to
-those of several slices, which programs go through in step. From 232 launches on an H200 that add
-rows of 32 to 2048 numbers to 1 to 64 rows."""
+those of several slices, which programs go through in step. From launches on an H200 that add rows
+of 32 to 2048 numbers to 1 to 64 rows (reports/data/rows-h200.csv)."""
 WIDE_BYTES = 16
 """An atomic operation of this many bytes per thread is a request of its own. Narrower ones of a
 thread are in a row of this many bytes, so that each requests the same sectors again."""

@@ -1,0 +1,95 @@
+"""Records the times of atomic additions of whole rows to one or several rows.
+
+`python reports/record_rows.py --output data/rows-h200.csv` launches ADDITIONS on the NVIDIA GPU at
+hand, with an empty L2 cache before each launch, and writes a row for each. `--predict h200`
+predicts the launches in that GPU's file again, without a GPU, and renews its predicted times.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import triton
+import triton.language as tl
+from record_atomics import PREDICTED, predict_again, predicted_times, records_of
+from record_tunes import rows_of, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from occupancy_lab.record import Failed, Record
+
+DATA = Path(__file__).parent / "data"
+COLUMNS = ("programs", "width", "rows", "dtype", "us", *PREDICTED)
+ROOM = 1 << 20
+"""Elements of each tensor."""
+
+
+@triton.jit
+def add_rows(x, out, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+    """Add the first WIDTH elements of x to one of ROWS rows, in rotation."""
+    at = tl.arange(0, WIDTH)
+    row = tl.program_id(0) % ROWS
+    tl.atomic_add(out + row * WIDTH + at, tl.load(x + at))
+
+
+def launches() -> Iterator[dict[str, Any]]:
+    """Yield the launches as rows without times."""
+    choices = (2048, 16384), (32, 128, 512, 2048), (1, 64), ("int32", "float32")
+    for programs, width, rows, dtype in itertools.product(*choices):
+        if programs > 2048 or width <= 128 or rows == 1:  # noqa: PLR2004 - the others are short
+            yield {"programs": programs, "width": width, "rows": rows, "dtype": dtype}
+
+
+def measure(row: Mapping[str, Any]) -> float:
+    """Return the time of a launch on the GPU at hand in us."""
+    import torch
+
+    kind = getattr(torch, row["dtype"])
+    x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
+
+    def launch() -> None:
+        add_rows[row["programs"],](x, out, row["width"], row["rows"])
+
+    found: float = triton.testing.do_bench(launch, warmup=2, rep=8, quantiles=(0.5,))
+    return 1e3 * found
+
+
+def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
+    """Return the records of the launches of *rows* on a GPU, without launching them."""
+    from occupancy_lab.arguments import Pointer
+    from occupancy_lab.launch import Launch
+
+    made = []
+    for row in rows:
+        tensor = Pointer(row["dtype"], 4 * ROOM)
+        keywords = {name.upper(): int(row[name]) for name in ("width", "rows")}
+        launch = Launch((tensor, tensor), keywords, (int(row["programs"]),))
+        made.append((f"{__file__}:add_rows", launch))
+    return records_of(made, key)
+
+
+def read(key: str) -> list[dict[str, Any]]:
+    """Return the rows of a GPU's file."""
+    return rows_of(DATA / f"rows-{key}.csv")
+
+
+def main() -> None:
+    """Measure or predict."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--predict")
+    asked = parser.parse_args()
+    if asked.output:
+        write_rows(asked.output, COLUMNS, [row | {"us": measure(row)} for row in launches()])
+    if asked.predict:
+        again = partial(predict, key=asked.predict)
+        predict_again(DATA / f"rows-{asked.predict}.csv", COLUMNS, again, predicted_times)
+
+
+if __name__ == "__main__":
+    main()
