@@ -65,6 +65,8 @@ SENTENCES: Mapping[str, str] = {
     "one fewer": "at least, for fewer than {programs}",
 }
 """The sentences about an occupancy, by occasion; the page of `explore` uses them too."""
+FEW = 0.5
+"""The share of the places for programs below which a launch is said to fill few of them."""
 
 
 def programs_words(calculation: Calculation) -> str:
@@ -108,11 +110,21 @@ def answer_in_short(case: Case) -> str:
 
 
 def idle_words(case: Case) -> str:
-    """Say how many multiprocessors a launch leaves idle; "" if none."""
-    programs, number = case.record.num_programs, case.calculation.gpu.multiprocessors
+    """Say how many multiprocessors a launch leaves idle, or that it fills few places; or ""."""
+    plan, programs, number = (
+        case.record.plan,
+        case.record.num_programs,
+        case.calculation.gpu.multiprocessors,
+    )
     each = case.calculation.resources.num_ctas
-    if number is None or programs is None or programs * each >= number:
+    if number is None or programs is None:
         return ""
+    if programs * each >= number:
+        waves = 1.0 if plan is None or plan.waves is None else plan.waves
+        few = waves < FEW
+        return (
+            f" {count(programs, 'program')} take {percent(waves)} of these places." if few else ""
+        )
     word = case.architecture.multiprocessor_word
     return (
         f" {count(programs, 'program')} leave{'s' if programs == 1 else ''}"

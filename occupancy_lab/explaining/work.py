@@ -48,6 +48,8 @@ RDNA_LANES = 32
 MASKED, UNUSED = 0.25, 0.1
 """The shares of masked lanes, and of unused bytes of sectors, above which a page mentions them. A
 block that is a power of two has up to half of its lanes masked off."""
+APART = 0.25
+"""The share of a sector up to which an access is said to touch elements that lie apart."""
 AGAIN = 1.1
 """The ratio of bytes read to distinct bytes above which a page mentions rereading."""
 COSTLY = 1.1
@@ -267,9 +269,15 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
     if sectors is not None and sectors < 1 - UNUSED:
         worst = max(_of_blocks(counts), key=lambda one: (one.sectors * SECTOR).low - one.bytes.low)
         share = _ratio(worst.bytes, worst.sectors * SECTOR)
+        apart = ""
+        if share is not None and share <= APART and worst.is_known and worst.tensor is not None:
+            apart = (
+                f": its elements lie apart in {literal(worst.tensor)}. A tile along the axis on"
+                f" which {literal(worst.tensor)} is contiguous uses whole sectors"
+            )
         yield (
             f"{percent(sectors)} of the bytes of moved sectors are used; the"
-            f" {worst.operation} at {line_words(worst.place)} uses {_share(share)}."
+            f" {worst.operation} at {line_words(worst.place)} uses {_share(share)}{apart}."
         )
     memory = record.memory
     if memory is None or memory.given or memory.dram_read_bytes is None:
