@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.asked import COUNTED, Asked, Asking
 from occupancy_lab.work.counts import (
     LOADS,
@@ -240,8 +240,7 @@ class Run(ABC):
                         found = self._followed(needed, some, Assumed(assume, endings))
                         ways.append(found.of_all(standing))
                         if not found.is_whole:
-                            message = "Following its warps takes too long."
-                            raise BinaryError(message)
+                            unreadable("Following its warps takes too long.")
                         if assume and not found.unknown:
                             break
                     if endings is each[0]:

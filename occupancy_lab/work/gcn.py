@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.amdgcn import (
@@ -22,23 +21,16 @@ from occupancy_lab.compiling.amdgcn import (
     kernel_body,
     kind_of,
 )
-from occupancy_lab.compiling.flow import natural_loops
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ALWAYS, FIRST_PLACE, PREDICATES, UNIFORM, bits
-from occupancy_lab.work.slices import (
-    EXIT,
-    MOST_INSTRUCTIONS,
-    Block,
-    Jump,
-    sliced,
-)
+from occupancy_lab.work.slices import EXIT, MOST_INSTRUCTIONS, Jump, blocks_of, sliced
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from occupancy_lab.work.slices import Slice
+    from occupancy_lab.work.slices import Block, Slice
 
 VCC, M0, EXEC = 106, 124, 126
 """The first scalar register of each, as instructions encode it."""
@@ -266,9 +258,8 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
             found.append(_instruction(operation, rest.strip(), place))
     if not found or len(found) > MOST_INSTRUCTIONS:
         unreadable(f"The amdgcn has {len(found)} instructions of {name!r}: none, or too many.")
-    blocks = _blocks(len(found), labels, jumps)
-    loops = natural_loops({start: one.successors for start, one in blocks.items()})
-    return GcnCode(found, blocks, loops)
+    named = {number: _jump(*one, labels) for number, one in jumps.items()}
+    return GcnCode(found, *blocks_of(len(found), labels.values(), named))
 
 
 def _instruction(operation: str, rest: str, place: Place) -> Instruction:
@@ -335,30 +326,13 @@ def _sides(name: str, operands: tuple[str, ...]) -> tuple[tuple[str, ...], tuple
     return operands[:number], (*operands[number:], *own)
 
 
-def _blocks(
-    length: int, labels: Mapping[str, int], jumps: Mapping[int, tuple[str, str]]
-) -> Mapping[int, Block]:
-    targets = {number: labels.get(target) for number, (_, target) in jumps.items()}
-    starts = {0, *labels.values(), *(number + 1 for number in jumps)}
-    borders = [*sorted(start for start in starts if 0 <= start < length), length]
-    blocks = {}
-    for start, stop in pairwise(borders):
-        block = blocks[start] = Block(start, stop, None)
-        if stop - 1 not in jumps:
-            block.successors.append(stop)
-            continue
-        operation, target = jumps[stop - 1]
-        if operation.startswith(END):
-            block.jump = Jump(EXIT)
-            continue
-        if targets[stop - 1] is None:
-            unreadable(f"The kernel jumps to {target!r}, which is not in it.")
-        condition = CONDITIONS.get(operation.rpartition("_")[2])
-        block.jump = Jump(ALWAYS, targets[stop - 1], () if condition is None else (condition,))
-        block.successors += [stop] * (condition is not None) + [targets[stop - 1] or 0]
-    for block in blocks.values():
-        block.successors = [one for one in block.successors if one in blocks]
-    return blocks
+def _jump(operation: str, target: str, labels: Mapping[str, int]) -> Jump:
+    if operation.startswith(END):
+        return Jump(EXIT)
+    if target not in labels:
+        unreadable(f"The kernel jumps to {target!r}, which is not in it.")
+    condition = CONDITIONS.get(operation.rpartition("_")[2])
+    return Jump(ALWAYS, labels[target], () if condition is None else (condition,))
 
 
 def slice_of(code: GcnCode, roots: Collection[int] = ()) -> Slice:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.flow import natural_loops
 from occupancy_lab.compiling.sass import BYTES, jump_offset
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work import operations
 from occupancy_lab.work.operations import (
     ALWAYS,
@@ -32,7 +32,7 @@ from occupancy_lab.work.operations import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 BRA, CALL, RET, BRX, EXIT = 0x147, 0x144, 0x150, 0x149, 0x14D
 BSYNC, TRAP, BRX_UNIFORM = 0x141, 0x15C, 0x158
@@ -183,8 +183,7 @@ def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = 
         BinaryError: the code is too long or has an unknown kind of jump.
     """
     if len(code) % BYTES or len(code) // BYTES > MOST_INSTRUCTIONS:
-        message = f"The kernel's code of {len(code)} bytes is cut off, or too long to be followed."
-        raise BinaryError(message)
+        unreadable(f"The kernel's code of {len(code)} bytes is cut off, or too long to follow.")
     numbers = struct.unpack(f"<{len(code) // 8}Q", code)
     words = [high << 64 | low for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
     decoder = Decoder(arch)
@@ -193,15 +192,13 @@ def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = 
         if word & 0x1FF in ENDS:
             jumps[number] = _jump(number, word, decoder, arch)
         elif word & 0x1FF in UNKNOWN_JUMPS and word >> 9 & 7:
-            message = "The kernel has a kind of jump that is not followed."
-            raise BinaryError(message)
+            unreadable("The kernel has a kind of jump that is not followed.")
     offsets = struct.unpack(f"<{len(tables) // 4}I", tables[: len(tables) // 4 * 4])
     by_register = any(jump.opcode in {BRX, BRX_UNIFORM} for jump in jumps.values())
     named = [one // BYTES for one in offsets if one % BYTES == 0 and by_register]
     syncs = [number for number, word in enumerate(words) if word & 0x1FF == BSYNC]
-    blocks = _blocks(len(words), jumps, named, syncs)
-    loops = natural_loops({start: one.successors for start, one in blocks.items()})
-    return Code(words, decoder, blocks, loops)
+    starts = {*named, *syncs, *(number + 1 for number in syncs)}
+    return Code(words, decoder, *blocks_of(len(words), starts, jumps, named))
 
 
 def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
@@ -225,13 +222,16 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
     return Jump(opcode, offset // BYTES, tuple(conditions), of_all=of_all)
 
 
-def _blocks(
-    length: int, jumps: Mapping[int, Jump], named: Sequence[int], syncs: Sequence[int]
-) -> Mapping[int, Block]:
-    """Return the basic blocks, with their successors, by their first instruction."""
+def blocks_of(
+    length: int, starts: Iterable[int], jumps: Mapping[int, Jump], named: Sequence[int] = ()
+) -> tuple[Mapping[int, Block], Mapping[int, set[int]]]:
+    """Return the basic blocks by their first instruction, and the loops by their first block.
+
+    Blocks also begin at *starts*. A jump by register may lead to the instructions *named*.
+    """
     returns = [number + 1 for number, jump in jumps.items() if jump.opcode == CALL]
     targets = [jump.target for jump in jumps.values() if jump.target is not None]
-    starts = {0, *(number + 1 for number in (*jumps, *syncs)), *targets, *named, *syncs}
+    starts = {0, *(number + 1 for number in jumps), *targets, *starts}
     borders = [*sorted(start for start in starts if 0 <= start < length), length]
     blocks = {}
     for start, stop in pairwise(borders):
@@ -245,7 +245,7 @@ def _blocks(
             block.successors += returns if jump.opcode == RET else named
     for block in blocks.values():
         block.successors = [one for one in block.successors if one in blocks]
-    return blocks
+    return blocks, natural_loops({start: one.successors for start, one in blocks.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,8 +316,7 @@ def sliced(
         del left[start]
         visits += 1
         if visits > MOST_VISITS * (len(blocks) + MOST_VISITS):
-            message = "The kernel's jumps are too entangled to be followed."
-            raise BinaryError(message)
+            unreadable("The kernel's jumps are too entangled to be followed.")
         block = blocks[start]
         found = 0 if block.jump is None else _jump_reads(block.jump)
         for other in block.successors:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.skipping import NEVER
 
 if TYPE_CHECKING:
@@ -183,11 +183,10 @@ class Turns:
         if self._first.setdefault((one.lines, one.header is None), number) != number or (
             one.goes_on is None
         ):
-            message = (
+            unreadable(
                 f"The compiler has divided the loop at line {one.lines[0][1]}, so that it is not"
                 " known how often its parts run."
             )
-            raise BinaryError(message)
         if one.header is None:
             return np.full((1, 1), one.goes_on == (one.last > 0))
         asked = np.where(mask, self._asked[one.header] + repeat, self._asked[one.header])

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from occupancy_lab.compiling.sass import BYTES
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work import arithmetic, float_arithmetic, operations, threads
 from occupancy_lab.work.banks import one_row
 from occupancy_lab.work.operations import (
@@ -177,10 +177,7 @@ class Warps:
                     self._compute(step)
             for target, mask in self._leave(blocks[start]):
                 if target not in blocks:
-                    message = (
-                        "The kernel jumps to an address at which none of its instructions begins."
-                    )
-                    raise BinaryError(message)
+                    unreadable("The kernel jumps to where none of its instructions begins.")
                 pending[target] = pending[target] | mask if target in pending else mask
                 if target in syncs:  # threads that arrive later execute it again
                     self._count(target, mask)
@@ -227,8 +224,7 @@ class Warps:
             return [*ways, (jump.target or 0, taken)]
         address = self.registers.read(jump.register, taken)
         if address is None:
-            message = "The kernel jumps to an address that is not known."
-            raise BinaryError(message)
+            unreadable("The kernel jumps to an address that is not known.")
         targets = (address.astype(np.int32) + np.int32(jump.offset)) // BYTES
         return [
             *ways,
