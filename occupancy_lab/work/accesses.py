@@ -15,11 +15,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
-from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, fits
+from occupancy_lab.work.tiles import (
+    MOST_CELLS,
+    Mask,
+    Number,
+    TooLargeError,
+    axes_of,
+    fits,
+    with_outer,
+)
 from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from occupancy_lab.work.tiles import Tile
 
 
 ONCE = Amount(1, 1)
@@ -78,6 +88,16 @@ class Touch:
     runs: dict[bytes, Runs] = field(default_factory=dict)
     """The runs of tiles that were computed, by the tiles' codes."""
 
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The parts of the offset and then of the mask that depend on elements."""
+        return (*self.offset.tiles, *self.mask.tiles)
+
+    @property
+    def coded(self) -> list[tuple[int, Any]]:
+        """The places among `tiles`, and the indexes, of those that also depend on programs."""
+        return [(n, one.index) for n, one in enumerate(self.tiles) if one.index is not None]
+
 
 def components(arrays: Iterable[Any]) -> list[tuple[frozenset[int], list[int]]]:
     """Return groups of outer axes that no array connects, and the indices of the arrays on each."""
@@ -121,10 +141,9 @@ def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
     Each combination of one group per set of axes is a group of the launch. Starts are byte offsets,
     taken modulo *modulus*.
     """
-    indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
     truths = [*touch.reach.where, *touch.mask.outer]
     starts = [one.array for one in touch.offset.outer]
-    coded = [(place, one) for place, one in enumerate(indexes) if one is not None]
+    coded = touch.coded
     arrays = [*truths, *(one for _, one in coded), *starts]
     groups, left = [], set(range(len(touch.reach.sizes)))
     for axes, places in components(arrays):
@@ -143,10 +162,10 @@ def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
                 start = start + arrays[one]
         if modulus:
             start = start % modulus
-        groups.append(_kinds(keep, start, mine, len(indexes)))
+        groups.append(_kinds(keep, start, mine, len(touch.tiles)))
     repeats = math.prod(touch.reach.sizes[axis] for axis in left)
     if repeats > 1 or not groups:
-        whole = np.zeros((1, len(indexes)), "int64")
+        whole = np.zeros((1, len(touch.tiles)), "int64")
         groups.append(Cells(whole, np.zeros(1, "int64"), np.full(1, repeats, "int64")))
     return groups
 
@@ -229,7 +248,7 @@ def tile_offsets(touch: Touch, codes: Any) -> Any:
         raise TooLargeError
     offsets = np.full((len(codes), *touch.shape), touch.offset.const, "int64")
     for place, one in enumerate(touch.offset.tiles):
-        offsets += one.table[codes[:, place]] if one.index is not None else one.table
+        offsets += one.rows(codes[:, place])
     return offsets.reshape(len(codes), -1)
 
 
@@ -238,23 +257,21 @@ def tile_mask(touch: Touch, codes: Any) -> Any:
     if not touch.mask.tiles:
         return None
     active = np.ones((len(codes), *touch.shape), bool)
-    for place, (index, table) in enumerate(touch.mask.tiles, len(touch.offset.tiles)):
-        active &= table[codes[:, place]] if index is not None else table
+    for place, one in enumerate(touch.mask.tiles, len(touch.offset.tiles)):
+        active &= one.rows(codes[:, place])
     return active.reshape(len(codes), -1)
 
 
 def sides_of(touch: Touch, codes: Any) -> list[tuple[Touch, Any]]:
     """Return a tile as the sum of tiles along different dimensions, with the codes of each."""
-    offsets, masks = touch.offset.tiles, touch.mask.tiles
-    tables = [*(one.table for one in offsets), *(table for _, table in masks)]
+    parts, offsets = touch.tiles, len(touch.offset.tiles)
     sides = []
-    for dims, places in components(table[0] for table in tables):
+    for dims, places in components(one.table[0] for one in parts):
         shape = tuple(size if dim in dims else 1 for dim, size in enumerate(touch.shape))
         own = sorted(places)
-        offset = tuple(offsets[one] for one in own if one < len(offsets))
-        mask = tuple(masks[one - len(offsets)] for one in own if one >= len(offsets))
-        parts = (Number(tiles=offset, shape=shape), Mask(tiles=mask, shape=shape))
-        side = replace(touch, offset=parts[0], mask=parts[1], shape=shape, runs={})
+        offset = Number(tiles=tuple(parts[x] for x in own if x < offsets), shape=shape)
+        mask = Mask(tiles=tuple(parts[x] for x in own if x >= offsets), shape=shape)
+        side = replace(touch, offset=offset, mask=mask, shape=shape, runs={})
         sides.append((side, codes[:, own]))
     return sides
 
@@ -460,22 +477,10 @@ def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
     """Return what the programs and iterations in a box of the outer axes touch."""
 
     def cut(array: Any) -> Any:
-        if array is None:
-            return None
         sizes = array.shape[: len(box)]
         parts = (part if size > 1 else slice(None) for part, size in zip(box, sizes, strict=True))
         return array[tuple(parts)]
 
-    offset = replace(
-        touch.offset,
-        outer=tuple(replace(one, array=cut(one.array)) for one in touch.offset.outer),
-        tiles=tuple(replace(one, index=cut(one.index)) for one in touch.offset.tiles),
-    )
-    mask = replace(
-        touch.mask,
-        outer=tuple(map(cut, touch.mask.outer)),
-        tiles=tuple((cut(index), table) for index, table in touch.mask.tiles),
-    )
     sizes = tuple(
         len(range(*part.indices(size))) for part, size in zip(box, touch.reach.sizes, strict=False)
     )
@@ -484,4 +489,5 @@ def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
         where=tuple(map(cut, touch.reach.where)),
         sizes=(*sizes, *touch.reach.sizes[len(sizes) :]),
     )
+    offset, mask = with_outer(touch.offset, cut), with_outer(touch.mask, cut)
     return replace(touch, offset=offset, mask=mask, reach=reach)

@@ -258,8 +258,8 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
             found.append(_instruction(operation, rest.strip(), place))
     if not found or len(found) > MOST_INSTRUCTIONS:
         unreadable(f"The amdgcn has {len(found)} instructions of {name!r}: none, or too many.")
-    named = {number: _jump(*one, labels) for number, one in jumps.items()}
-    return GcnCode(found, *blocks_of(len(found), labels.values(), named))
+    ends = {number: _jump(*one, labels) for number, one in jumps.items()}
+    return GcnCode(found, *blocks_of(len(found), labels.values(), ends))
 
 
 def _instruction(operation: str, rest: str, place: Place) -> Instruction:

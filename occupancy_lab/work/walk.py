@@ -413,7 +413,7 @@ class Walk:
         """Record the unknown values that an address, a mask, a loop or a branch depends on."""
         if not self.recording:
             return
-        roots = {root for one in hidden for root in one.source.roots}
+        roots = {root for one in hidden for root in one.roots}
         for root in sorted(roots, key=lambda one: (one.name, str(one.place))):
             place = root.place or UNKNOWN_PLACE
             self.unknowns.setdefault((root, steers), Unknown(place, root.name, steers, assumed))
