@@ -193,19 +193,19 @@ class Asking:
         programs: int,
         threads: int,
         tensor_at: Callable[[int], str | None],
-        bytes_of: Callable[[int], int],
+        thread_bytes: Mapping[int, int],
         lanes: int = WARP,
     ) -> None:
         """Take the number of programs and of threads in each, and the lookups for an access.
 
-        *tensor_at* returns the tensor of an address, and *bytes_of* the bytes that a thread moves
-        by the instruction with a number. A warp has *lanes* threads.
+        *tensor_at* returns the tensor of an address, and *thread_bytes* has the bytes that a thread
+        moves by each instruction. A warp has *lanes* threads.
         """
         self._asked: dict[int, Asked] = defaultdict(Asked)
         self._programs = programs
         self._threads = threads
         self._tensor_at = tensor_at
-        self._bytes_of = bytes_of
+        self._bytes = thread_bytes
         self._lanes = lanes
         self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
         """The caches of representative programs, by the programs' indices."""
@@ -249,7 +249,7 @@ class Asking:
         warps = int(asking.sum()) * same
         asked.programs += int(asking.any(axis=1).sum()) * same
         asked.is_known &= is_known and address is not None
-        opcode, size = step.word & 0x1FF, self._bytes_of(step.number)
+        opcode, size = step.word & 0x1FF, self._bytes[step.number]
         if address is None:
             at_random = (threads * one for one in (LOOKUPS_AT_RANDOM, PASSES_AT_RANDOM))
             most = [threads, threads, *(max(one, warps) for one in at_random)]
@@ -293,7 +293,7 @@ class Asking:
         """
         opcode = step.word & 0x1FF
         is_copy = opcode == operations.LDGSTS  # only narrow copies go through the cache
-        is_copy &= self._bytes_of(step.number) < operations.BYPASSING_BYTES
+        is_copy &= self._bytes[step.number] < operations.BYPASSING_BYTES
         place = self._programs // 2
         if len(mask) > 1:
             asking = np.flatnonzero(mask.any(axis=1))
@@ -314,7 +314,7 @@ class Asking:
             found = {"cached": cached, "merged": merged, "distinct": first, "shared": shared}
             return {**found, "common": common, "turns": common * (turns or 0.0)}
         if opcode in {operations.STG, operations.ST}:
-            return {"merged": cache.store(own, threads, self._bytes_of(step.number))}
+            return {"merged": cache.store(own, threads, self._bytes[step.number])}
         return {}
 
 
