@@ -128,15 +128,10 @@ def pipeline_shared_bytes(ttgir: str) -> int:
     total = 0
     for shape_text, element in ALLOCATION.findall(ttgir):
         shape = [int(size) for size in shape_text.rstrip("x").split("x")]
-        if len(shape) >= BUFFER_RANK and (element, shape[-1]) != ("i64", 1):
-            total += math.prod(shape) * element_bytes(element)
+        bits = re.search(r"\d+", element)  # 32 of f32, 8 of f8E4M3FN, 1 of i1
+        if bits and len(shape) >= BUFFER_RANK and (element, shape[-1]) != ("i64", 1):
+            total += math.prod(shape) * -(-int(bits[0]) // 8)
     return total
-
-
-def element_bytes(element: str) -> int:
-    """Return the bytes of an element of an MLIR type: 4 for f32, 1 for f8E4M3FN, 1 for i1."""
-    bits = re.search(r"\d+", element)
-    return -(-int(bits[0]) // 8) if bits else 0
 
 
 def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:

@@ -11,7 +11,6 @@ matrices, has the same sources.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.sass import OPCODES
@@ -39,12 +38,12 @@ if TYPE_CHECKING:
 
 TENSOR = frozenset(OPCODES["tensor_instructions"].values())
 HMMA, IMMA, QMMA, HGMMA_FLOAT = 0x03C, 0x037, 0x07A, 0x1F0
-HMMA_DEPTHS: Mapping[int, int] = MappingProxyType({0: 8, 1: 16, 2: 4})
+HMMA_DEPTHS: Mapping[int, int] = {0: 8, 1: 16, 2: 4}
 """k of an HMMA with 16 x 8 results, by bits 75 and 78."""
-IMMA_DEPTHS: Mapping[int, int] = MappingProxyType({4: 16, 5: 32, 6: 64})
+IMMA_DEPTHS: Mapping[int, int] = {4: 16, 5: 32, 6: 64}
 """k of an IMMA with 16 x 8 results, by bits 75, 85 and 86; other IMMAs have 8 x 8 results."""
 QMMA_DEPTH = 32
-WARPGROUP_DEPTHS: Mapping[int, int] = MappingProxyType({0: 16, 1: 16, 2: 8})
+WARPGROUP_DEPTHS: Mapping[int, int] = {0: 16, 1: 16, 2: 8}
 """k of an HGMMA, by bits 76 and 77: of fp16, bf16 and tf32. Each is a row of 32 bytes."""
 WARPGROUP_BYTES = 32
 """k of warp groups' products with types of one byte."""
@@ -76,9 +75,9 @@ _OPERANDS = {
         *(0x03E, 0x046, 0x047, 0x076, FFMA2),
     ),
 }
-OPERANDS: Mapping[int, int] = MappingProxyType(
-    {opcode: kind for kind, opcodes in _OPERANDS.items() for opcode in opcodes}
-)
+OPERANDS: Mapping[int, int] = {
+    opcode: kind for kind, opcodes in _OPERANDS.items() for opcode in opcodes
+}
 """The sources of an instruction: only the first, only the last, two, or three."""
 PAIRS = frozenset({0x028, 0x029, 0x02A, 0x02B, FFMA2, FMUL2, FADD2})
 """Instructions on FP64 and on two FP32 at once, whose sources are pairs of registers."""
@@ -236,31 +235,29 @@ def _multiplied_by_group(word: int, _: Decoder) -> int:
     return first | _field(word, THIRD, warpgroup_registers(word))
 
 
-READERS: Mapping[int, Callable[[int, Decoder], int]] = MappingProxyType(
-    {
-        operations.SHFL: _shuffled,
-        **dict.fromkeys((*operations.ATOMICS, operations.ATOMS), _added),
-        **dict.fromkeys((HMMA, IMMA, QMMA), _multiplied),
-        **dict.fromkeys(operations.HGMMA, _multiplied_by_group),
-        **dict.fromkeys(operations.LOADS, _address),
-        **dict.fromkeys(
-            (operations.STG, operations.ST),
-            lambda word, decoder: (
-                _address(word, decoder) | _field(word, SECOND, loaded_registers(word))
-            ),
+READERS: Mapping[int, Callable[[int, Decoder], int]] = {
+    operations.SHFL: _shuffled,
+    **dict.fromkeys((*operations.ATOMICS, operations.ATOMS), _added),
+    **dict.fromkeys((HMMA, IMMA, QMMA), _multiplied),
+    **dict.fromkeys(operations.HGMMA, _multiplied_by_group),
+    **dict.fromkeys(operations.LOADS, _address),
+    **dict.fromkeys(
+        (operations.STG, operations.ST),
+        lambda word, decoder: (
+            _address(word, decoder) | _field(word, SECOND, loaded_registers(word))
         ),
-        **dict.fromkeys(
-            (operations.STL, operations.STS),
-            lambda word, _: _field(word, FIRST) | _field(word, SECOND, loaded_registers(word)),
-        ),
-        operations.STSM: lambda word, _: (
-            _field(word, FIRST) | _field(word, SECOND, 1 << (word >> 72 & 3))
-        ),
-        operations.LDGSTS: lambda word, decoder: _field(word, 16) | _address(word, decoder),
-        SYNCS: lambda word, _: _field(word, FIRST) | _field(word, SECOND),
-        STTM: lambda word, _: _field(word, SECOND, tensor_memory_registers(word)),
-    }
-)
+    ),
+    **dict.fromkeys(
+        (operations.STL, operations.STS),
+        lambda word, _: _field(word, FIRST) | _field(word, SECOND, loaded_registers(word)),
+    ),
+    operations.STSM: lambda word, _: (
+        _field(word, FIRST) | _field(word, SECOND, 1 << (word >> 72 & 3))
+    ),
+    operations.LDGSTS: lambda word, decoder: _field(word, 16) | _address(word, decoder),
+    SYNCS: lambda word, _: _field(word, FIRST) | _field(word, SECOND),
+    STTM: lambda word, _: _field(word, SECOND, tensor_memory_registers(word)),
+}
 """What accesses to memory, shuffles and products of matrices read."""
 
 

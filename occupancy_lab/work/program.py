@@ -201,7 +201,11 @@ def _common(
     if not common or turns * LEAST_ROUNDS > common * programs:
         return None
     turns /= common
-    there = [replace(one, cached=cached_with_common(one)) for one in accesses]
+    # Sectors that several warps of a program request count once.
+    there = [
+        replace(one, cached=min(one.cached + one.common / (1.0 - one.shared), 1.0))
+        for one in accesses
+    ]
     asked = [replace(one, cached=one.cached + one.common) for one in accesses]
     replay = replay_of(there)
     distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
@@ -230,14 +234,6 @@ def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
         for number, times in _executed(code, mean)
         if code.opcodes[number] == opcode
     )
-
-
-def cached_with_common(access: GlobalAccess) -> float:
-    """Return the L1 hit rate of an access where tables that all programs load hit as well.
-
-    Sectors that several warps of a program request count once.
-    """
-    return min(access.cached + access.common / (1.0 - access.shared), 1.0)
 
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:

@@ -10,7 +10,6 @@ warps of the program are assumed to do the same at the same time, on the same pi
 from __future__ import annotations
 
 from collections import defaultdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from occupancy_lab.compiling.sass import BULK_COPIES
@@ -113,22 +112,18 @@ class Step(NamedTuple):
     """The line of code that contains it."""
 
 
-_LATENCIES: Mapping[int, float] = MappingProxyType(
-    {
-        **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
-        operations.SHFL: SHUFFLE_CYCLES,
-    }
-)
-_KINDS: Mapping[int, int] = MappingProxyType(
-    {
-        **dict.fromkeys(operations.LOADS | operations.ATOMICS, LOAD),
-        **dict.fromkeys(BULK_COPIES, BULK),
-        operations.LDGSTS: COPY,
-        LDGDEPBAR: END_COPIES,
-        BARRIER: SYNCHRONIZE,
-        operations.LDL: LOCAL,
-    }
-)
+_LATENCIES: Mapping[int, float] = {
+    **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
+    operations.SHFL: SHUFFLE_CYCLES,
+}
+_KINDS: Mapping[int, int] = {
+    **dict.fromkeys(operations.LOADS | operations.ATOMICS, LOAD),
+    **dict.fromkeys(BULK_COPIES, BULK),
+    operations.LDGSTS: COPY,
+    LDGDEPBAR: END_COPIES,
+    BARRIER: SYNCHRONIZE,
+    operations.LDL: LOCAL,
+}
 
 
 def _latency(word: int, pipe: str | None) -> float:

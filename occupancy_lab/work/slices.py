@@ -122,7 +122,21 @@ class Code:
         ones. Arrays belong to the slow paths of CUDA's library functions for large numbers, such as
         sin and cos beyond 105615 (Payne and Hanek's reduction).
         """
-        return _usual(self.blocks, self.words)
+        arrays = {
+            start
+            for start, block in self.blocks.items()
+            for word in self.words[start : block.stop]
+            if word & 0x1FF == operations.LDL and word >> 24 & 255 != operations.STACK
+        }
+        found = {}
+        for block in self.blocks.values() if arrays else ():
+            if block.jump is None or not block.jump.conditions or block.jump.target is None:
+                continue
+            stays, goes = (_onward(self.blocks, one) for one in (block.stop, block.jump.target))
+            ways = [bool(arrays & one) for one in (stays - goes, goes - stays)]
+            if ways[0] != ways[1]:
+                found[block.stop - 1] = ways[0]
+        return found
 
     @functools.cached_property
     def working_loops(self) -> Mapping[int, set[int]]:
@@ -142,25 +156,6 @@ class Code:
     def slots(self) -> int:
         """The number of places of local memory, which follow the registers of `operations`."""
         return len(self.decoder.slots)
-
-
-def _usual(blocks: Mapping[int, Block], words: Sequence[int]) -> Mapping[int, bool]:
-    """Return the usual outcome of each jump past an array in local memory."""
-    arrays = {
-        start
-        for start, block in blocks.items()
-        for word in words[start : block.stop]
-        if word & 0x1FF == operations.LDL and word >> 24 & 255 != operations.STACK
-    }
-    found = {}
-    for block in blocks.values() if arrays else ():
-        if block.jump is None or not block.jump.conditions or block.jump.target is None:
-            continue
-        stays, goes = (_onward(blocks, one) for one in (block.stop, block.jump.target))
-        ways = [bool(arrays & one) for one in (stays - goes, goes - stays)]
-        if ways[0] != ways[1]:
-            found[block.stop - 1] = ways[0]
-    return found
 
 
 def _onward(blocks: Mapping[int, Block], start: int) -> set[int]:
@@ -355,8 +350,7 @@ def _live_before(  # noqa: PLR0913
                 live.read(decoder.reads(word), under)
         if opcode in roots:
             needed.add(number)
-            reads = decoder.shared_reads(word) if shared else decoder.address_reads(word)
-            live.read(reads, guard)
+            live.read(decoder.access_reads(word, shared=shared), guard)
         if guard is not None and number in needed:
             live.read(1 << (guard >> 1) & ~NEVER_WRITTEN, None)
     return live.registers

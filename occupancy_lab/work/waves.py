@@ -7,7 +7,6 @@ its active lanes are those in exec, a mask that the code itself sets.
 from __future__ import annotations
 
 import re
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -50,7 +49,7 @@ if TYPE_CHECKING:
     """The sources of an instruction, its results, and the function from one to the other."""
 
 HALF_BITS = 16
-FIXED: Mapping[str, tuple[int, ...]] = MappingProxyType({"e": (EXEC, EXEC + 1), "c": (SCC,)})
+FIXED: Mapping[str, tuple[int, ...]] = {"e": (EXEC, EXEC + 1), "c": (SCC,)}
 """The registers of the letters of a Form that are not operands."""
 SIGNED = 1 << 73
 """The bit of a comparison's word that `skipping` reads."""
