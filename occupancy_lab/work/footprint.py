@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work import reuse
 from occupancy_lab.work.accesses import (
     Cells,
     Runs,
@@ -28,16 +29,6 @@ from occupancy_lab.work.accesses import (
     tile_runs,
 )
 from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Access, Amount, Footprint, Reuse
-from occupancy_lab.work.reuse import (
-    LEAST_DISTANCE,
-    Blocks,
-    Schedule,
-    blocks_of,
-    distances,
-    moments,
-    reuses,
-    steps_of,
-)
 from occupancy_lab.work.tiles import GRID_AXES, MOST_CELLS, TooLargeError
 
 if TYPE_CHECKING:
@@ -491,7 +482,7 @@ def footprints(
             wholes[tensor] = whole.low
     if resident is None:
         return tuple(found)
-    schedule = Schedule(grid, max(resident, 1))
+    schedule = reuse.Schedule(grid, max(resident, 1))
     again = _touched_again(several, wholes, schedule, accesses)
     unknown = None, ()
     return tuple(
@@ -521,7 +512,7 @@ def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:
 def _touched_again(
     several: Sequence[Accessed],
     wholes: Mapping[str | None, int],
-    schedule: Schedule,
+    schedule: reuse.Schedule,
     accesses: Sequence[Access],
 ) -> dict[str | None, tuple[tuple[Reuse, ...], tuple[Reuse, ...]]]:
     """Return what is read and written again of each tensor whose distinct bytes *wholes* has."""
@@ -531,16 +522,16 @@ def _touched_again(
     whole = sum(wholes.values())
     often = [one for one, size in wholes.items() if asked[one] > size > SMALL_SHARE * whole]
     found: dict[str | None, Any] = dict.fromkeys(wholes, ((), ()))
-    if not often or whole < LEAST_DISTANCE:
+    if not often or whole < reuse.LEAST_DISTANCE:
         return found
-    when = moments([one.touch for one in several], [one.asked.low for one in several])
-    blocks: dict[str | None, list[Blocks]] = {one: [] for one in wholes}
+    when = reuse.moments([one.touch for one in several], [one.asked.low for one in several])
+    blocks: dict[str | None, list[reuse.Blocks]] = {one: [] for one in wholes}
     for one, moment, access in zip(several, when, accesses, strict=True):
         if (tensor := one.touch.tensor) in blocks and is_certain(one.touch):
-            blocks[tensor].append(blocks_of(one.touch, moment, schedule, access.occupied))
-    steps = {name: steps_of(blocks[name], size, schedule) for name, size in wholes.items()}
-    between = distances(sum(one.touched for one in steps.values()), schedule)
+            blocks[tensor].append(reuse.blocks_of(one.touch, moment, schedule, access.occupied))
+    steps = {name: reuse.steps_of(blocks[name], size, schedule) for name, size in wholes.items()}
+    between = reuse.distances(sum(one.touched for one in steps.values()), schedule)
     for name in often:
         matrices = steps[name].again, steps[name].rewritten
-        found[name] = tuple(reuses(one, between, schedule.share) for one in matrices)
+        found[name] = tuple(reuse.reuses(one, between, schedule.share) for one in matrices)
     return found

@@ -16,19 +16,7 @@ from typing import TYPE_CHECKING
 from occupancy_lab.compiling.sass import OPCODES
 from occupancy_lab.work import operations
 from occupancy_lab.work.gcn import ACCUMULATION, LAST_PLACE, LAST_VECTOR, VECTORS
-from occupancy_lab.work.operations import (
-    FIRST_PLACE,
-    HGMMA,
-    OTHER_LAST,
-    STACK,
-    ZERO,
-    Decoder,
-    bits,
-    loaded_registers,
-    matrix_registers,
-    tensor_memory_registers,
-    warpgroup_registers,
-)
+from occupancy_lab.work.operations import bits, loaded_registers, warpgroup_registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -50,9 +38,9 @@ WARPGROUP_BYTES = 32
 
 FIRST, SECOND, THIRD = 24, 32, 64
 """Bit positions of the source registers in an instruction."""
-THREAD_REGISTERS = (1 << ZERO) - 1
+THREAD_REGISTERS = (1 << operations.ZERO) - 1
 VGPRS = bits([*range(VECTORS, VECTORS + LAST_VECTOR), LAST_PLACE])
-AGPRS = bits(range(FIRST_PLACE, FIRST_PLACE + ACCUMULATION))
+AGPRS = bits(range(operations.FIRST_PLACE, operations.FIRST_PLACE + ACCUMULATION))
 """The vector registers of AMD's GPUs, and their accumulation registers."""
 GUARD = 12
 """The bit position of an instruction's guard predicate."""
@@ -109,7 +97,7 @@ def live_registers(code: Code) -> list[int]:
         for word, one in zip(code.words, written, strict=True)
     ]
     found = live_at(code.blocks, needed, written, kept)
-    return [(one | 1 << STACK).bit_count() for one in found]
+    return [(one | 1 << operations.STACK).bit_count() for one in found]
 
 
 def live_vectors(code: GcnCode, *, is_unified: bool) -> list[int]:
@@ -165,7 +153,7 @@ def live_at(
     return found
 
 
-def registers_read(word: int, decoder: Decoder) -> int:
+def registers_read(word: int, decoder: operations.Decoder) -> int:
     """Return the registers of a thread that an instruction reads, as a bit set."""
     opcode, form = word & 0x1FF, word >> 9 & 7
     kind = OPERANDS.get(opcode)
@@ -186,7 +174,7 @@ def registers_read(word: int, decoder: Decoder) -> int:
     if kind != ONE and form == REGISTERS:
         found |= _field(word, SECOND, second)
     if kind == THREE:
-        wide = 2 if opcode == WIDE and form not in OTHER_LAST else pair
+        wide = 2 if opcode == WIDE and form not in operations.OTHER_LAST else pair
         found |= _field(word, THIRD, wide)
     return found
 
@@ -194,21 +182,21 @@ def registers_read(word: int, decoder: Decoder) -> int:
 def _field(word: int, place: int, count: int = 1) -> int:
     """Return *count* registers from the one in the field at *place* on; none for RZ."""
     register = word >> place & 255
-    return 0 if register == ZERO else (1 << count) - 1 << register & THREAD_REGISTERS
+    return 0 if register == operations.ZERO else (1 << count) - 1 << register & THREAD_REGISTERS
 
 
-def _address(word: int, decoder: Decoder) -> int:
-    return bits(one for one in decoder.address_registers(word) if one < ZERO)
+def _address(word: int, decoder: operations.Decoder) -> int:
+    return bits(one for one in decoder.address_registers(word) if one < operations.ZERO)
 
 
-def _shuffled(word: int, _: Decoder) -> int:
+def _shuffled(word: int, _: operations.Decoder) -> int:
     """Return the registers of a SHFL: its value, and its lane and mask where not immediate."""
     form = word >> 9 & 7
     lane = _field(word, SECOND) if form in {0, 1, 2} else 0
     return _field(word, FIRST) | lane | (_field(word, THIRD) if form in {0, 1, 4} else 0)
 
 
-def _added(word: int, decoder: Decoder) -> int:
+def _added(word: int, decoder: operations.Decoder) -> int:
     """Return the registers of an atomic operation: its address, value and comparand."""
     opcode = word & 0x1FF
     count = max(decoder.moved_bytes(word) // 4, 1)
@@ -217,25 +205,25 @@ def _added(word: int, decoder: Decoder) -> int:
     return address | _field(word, SECOND, count) | swapped
 
 
-def _multiplied(word: int, _: Decoder) -> int:
+def _multiplied(word: int, _: operations.Decoder) -> int:
     """Return the registers of a warp's product: two matrices, the first with 16 rows, and sums."""
     opcode = word & 0x1FF
     is_wide = opcode == HMMA and word >> TYPE_BIT & 3 == TF32
     number_bytes = 4 if is_wide else 2 if opcode == HMMA else 1
     depth = (product_flops(word) or 0) // FLOPS_OF_DEPTH
     first = max(depth * number_bytes // 8, 1)
-    sums = matrix_registers(word) if opcode == HMMA else INTEGER_SUMS
+    sums = operations.matrix_registers(word) if opcode == HMMA else INTEGER_SUMS
     second = _field(word, SECOND, max(first // 2, 1))
     return _field(word, FIRST, first) | second | _field(word, THIRD, sums)
 
 
-def _multiplied_by_group(word: int, _: Decoder) -> int:
+def _multiplied_by_group(word: int, _: operations.Decoder) -> int:
     """Return the registers of a warp group's product: its sums, and any matrix in registers."""
     first = _field(word, FIRST, HGMMA_FIRST) if word >> 9 & 7 == HGMMA_REGISTERS else 0
     return first | _field(word, THIRD, warpgroup_registers(word))
 
 
-READERS: Mapping[int, Callable[[int, Decoder], int]] = {
+READERS: Mapping[int, Callable[[int, operations.Decoder], int]] = {
     operations.SHFL: _shuffled,
     **dict.fromkeys((*operations.ATOMICS, operations.ATOMS), _added),
     **dict.fromkeys((HMMA, IMMA, QMMA), _multiplied),
@@ -256,7 +244,7 @@ READERS: Mapping[int, Callable[[int, Decoder], int]] = {
     ),
     operations.LDGSTS: lambda word, decoder: _field(word, 16) | _address(word, decoder),
     SYNCS: lambda word, _: _field(word, FIRST) | _field(word, SECOND),
-    STTM: lambda word, _: _field(word, SECOND, tensor_memory_registers(word)),
+    STTM: lambda word, _: _field(word, SECOND, operations.tensor_memory_registers(word)),
 }
 """What accesses to memory, shuffles and products of matrices read."""
 
@@ -271,7 +259,7 @@ def product_flops(word: int) -> int | None:
     opcode = word & 0x1FF
     if opcode not in TENSOR:
         return 0
-    if opcode in HGMMA:
+    if opcode in operations.HGMMA:
         depth = WARPGROUP_DEPTHS.get(word >> 76 & 3) if opcode == HGMMA_FLOAT else WARPGROUP_BYTES
         # 64 x n results take n / 2 registers of each thread, and 16 of the rows are a warp's.
         return None if depth is None else 2 * 16 * (2 * warpgroup_registers(word)) * depth

@@ -7,17 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.work import pieces
 from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, LocalReuse, total
-from occupancy_lab.work.pieces import (
-    READ_PIECE,
-    completed,
-    fetched_bytes,
-    mean,
-    read_cost,
-    torn_bytes,
-    turnover,
-    written_cost,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -288,15 +279,17 @@ def _with_costs(
         else _stays(one, _asked(some), counts, gpu) or 0.0
         for one, some in stores.items()
     }
-    both = [completed(some, one, stays[one]) for one, some in stores.items()]
+    both = [pieces.completed(some, one, stays[one]) for one, some in stores.items()]
     rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
-    torn = sum(torn_bytes(some, one, flows[one].twice) for one, some in stores.items())
-    read_time = sum(flow.given.most * read_cost(_loads(x, counts)) for x, flow in flows.items())
+    torn = sum(pieces.torn_bytes(some, one, flows[one].twice) for one, some in stores.items())
+    read_time = sum(
+        flow.given.most * pieces.read_cost(_loads(x, counts)) for x, flow in flows.items()
+    )
     read_time += reads.most - total(flow.given for flow in flows.values()).most + slow
-    read_time += torn * READ_PIECE / SECTOR
+    read_time += torn * pieces.READ_PIECE / SECTOR
     reads += rest + Amount.of(torn)
     costs = [
-        (flow.stored.most, written_cost(stores[one], one, stays[one], flow.twice))
+        (flow.stored.most, pieces.written_cost(stores[one], one, stays[one], flow.twice))
         for one, flow in flows.items()
     ]
     return replace(
@@ -304,7 +297,7 @@ def _with_costs(
         dram_read_bytes=reads,
         once_read_bytes=(moved.once_read_bytes or NOTHING) + rest,
         read_cost=read_time / max(reads.most, 1.0),
-        written_cost=mean(costs),
+        written_cost=pieces.mean(costs),
     )
 
 
@@ -468,7 +461,7 @@ def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
 
 def _fetched(loads: Sequence[Access], gpu: Gpu) -> Amount:
     """Return the bytes that *loads* request, with no hits in any cache."""
-    return fetched_bytes(loads) if is_granular(gpu) else _asked(loads)
+    return pieces.fetched_bytes(loads) if is_granular(gpu) else _asked(loads)
 
 
 def _once_read(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
@@ -561,7 +554,7 @@ def _stays(tensor: Footprint, asked: Amount, counts: Counts, gpu: Gpu) -> float 
     size = tensor.size or asked.most
     whole = total(map(_touched, counts.footprints)).most
     others = max(whole - _touched(tensor).most, 0.0)
-    return turnover(asked.most, size, others, room)
+    return pieces.turnover(asked.most, size, others, room)
 
 
 def beyond(size: float, farthest: float) -> float:

@@ -22,19 +22,6 @@ from occupancy_lab.work.counts import (
     LocalReuse,
     Program,
 )
-from occupancy_lab.work.operations import (
-    LDG,
-    LDGSTS,
-    LDL,
-    STACK,
-    STG,
-    STL,
-    WARP,
-    WORD,
-    access_bytes,
-    local_bytes,
-    shared_offset,
-)
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import BARRIER, CODE_CYCLES, Replay
 
@@ -91,7 +78,7 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
     *way* is what all or a sample of the *programs* programs, of *threads* threads each, did.
     *resident* programs run at once, and they wait for others in the loops *waiting*.
     """
-    num_warps = threads // WARP
+    num_warps = threads // operations.WARP
     weights = _weights(code, way)
     typical = slice(None) if weights is None else weights >= TYPICAL
     weight = 1.0 if weights is None else float(weights[typical].mean())
@@ -230,7 +217,7 @@ def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
     if opcode not in code.opcodes:
         return 0
     return sum(
-        times * WARP * operations.local_bytes(code.words[number])
+        times * operations.WARP * operations.local_bytes(code.words[number])
         for number, times in _executed(code, mean)
         if code.opcodes[number] == opcode
     )
@@ -485,16 +472,17 @@ def _touches(code: Code, start: int) -> Iterator[_Touch]:
     for number in range(start, code.blocks[start].stop):
         word = code.words[number]
         opcode = word & 0x1FF
-        if opcode in {LDL, STL} and local_bytes(word):
-            _, offset = shared_offset(word)
-            is_known = word >> 24 & 255 == STACK and not word >> 91 & 1
-            for one in range(0, local_bytes(word), WORD):
-                place = (offset + one) // WORD if is_known else (number, one)
-                yield _Touch(place, WORD, opcode == LDL, access_bytes(word) < WORD)
-        elif opcode in {LDG, LDGSTS, STG}:
+        if opcode in {operations.LDL, operations.STL} and operations.local_bytes(word):
+            _, offset = operations.shared_offset(word)
+            is_known = word >> 24 & 255 == operations.STACK and not word >> 91 & 1
+            is_narrow = operations.access_bytes(word) < operations.WORD
+            for one in range(0, operations.local_bytes(word), operations.WORD):
+                place = (offset + one) // operations.WORD if is_known else (number, one)
+                yield _Touch(place, operations.WORD, opcode == operations.LDL, is_narrow)
+        elif opcode in {operations.LDG, operations.LDGSTS, operations.STG}:
             size = code.decoder.moved_bytes(word)
-            is_cached = opcode == LDG or (opcode == LDGSTS and size < operations.BYPASSING_BYTES)
-            yield _Touch(None, size, is_cached)
+            is_copy = opcode == operations.LDGSTS and size < operations.BYPASSING_BYTES
+            yield _Touch(None, size, is_copy or opcode == operations.LDG)
 
 
 def _passes(
