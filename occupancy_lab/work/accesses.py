@@ -14,16 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work import tiles
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
-from occupancy_lab.work.tiles import (
-    MOST_CELLS,
-    Mask,
-    Number,
-    TooLargeError,
-    axes_of,
-    fits,
-    with_outer,
-)
+from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError
 from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
@@ -103,7 +96,7 @@ def components(arrays: Iterable[Any]) -> list[tuple[frozenset[int], list[int]]]:
     """Return groups of outer axes that no array connects, and the indices of the arrays on each."""
     found: list[tuple[frozenset[int], list[int]]] = []
     for place, array in enumerate(arrays):
-        axes, places = axes_of(array), [place]
+        axes, places = tiles.axes_of(array), [place]
         apart = []
         for others, there in found:
             if others & axes:
@@ -119,7 +112,7 @@ def count(where: Sequence[Any], sizes: Sequence[int]) -> int:
     number, left = 1, set(range(len(sizes)))
     for axes, places in components(where):
         arrays = [where[one] for one in places]
-        fits(*arrays)
+        tiles.fits(*arrays)
         number *= int(np.count_nonzero(functools.reduce(operator.and_, arrays)))
         left -= axes
     return number * math.prod(sizes[axis] for axis in left)
@@ -148,7 +141,7 @@ def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
     groups, left = [], set(range(len(touch.reach.sizes)))
     for axes, places in components(arrays):
         left -= axes
-        fits(*(arrays[one] for one in places))
+        tiles.fits(*(arrays[one] for one in places))
         shape = np.broadcast_shapes(*(arrays[one].shape for one in places))
         keep = np.ones(shape, bool)
         start = np.zeros((1,) * len(shape), "int64")
@@ -489,5 +482,5 @@ def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
         where=tuple(map(cut, touch.reach.where)),
         sizes=(*sizes, *touch.reach.sizes[len(sizes) :]),
     )
-    offset, mask = with_outer(touch.offset, cut), with_outer(touch.mask, cut)
+    offset, mask = tiles.with_outer(touch.offset, cut), tiles.with_outer(touch.mask, cut)
     return replace(touch, offset=offset, mask=mask, reach=reach)

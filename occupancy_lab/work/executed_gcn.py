@@ -6,13 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.amdgcn import (
-    amdgcn_scratch_width,
-    architecture_of,
-    descriptor_number,
-    kernel_metadata,
-    kind_of,
-)
+from occupancy_lab.compiling import amdgcn
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.followed import Marks, Run
 from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
@@ -60,13 +54,13 @@ class GcnRun(Run):
         grid: Sequence[int],
         values: Mapping[str, Sequence[int]],
     ) -> None:
-        if int(kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
+        if int(amdgcn.kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
             unreadable(
                 f"The instructions that {texts.name} executes are not counted: waves of 32 lanes"
                 " are not followed."
             )
-        numbers = [descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
-        architecture = architecture_of(assembly)
+        numbers = [amdgcn.descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
+        architecture = amdgcn.architecture_of(assembly)
         if None in numbers or architecture is None:
             unreadable(f"The amdgcn does not say how programs of {texts.name!r} begin, or where.")
         self.users, *self.axes = (one or 0 for one in numbers)
@@ -76,8 +70,8 @@ class GcnRun(Run):
         whole = (*grid, 1, 1)[:3]
         passed = Passed.of_amdgcn(assembly, texts.name, names, arguments, values, whole, threads)
         code = read_gcn(assembly, texts.name)
-        self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
-        kinds = [kind_of(one.text) for one in code.instructions]
+        self.local = [amdgcn.scratch_width(one.text) or 0 for one in code.instructions]
+        kinds = [amdgcn.kind_of(one.text) for one in code.instructions]
         places = [one.place for one in code.instructions]
         super().__init__(code, passed, places, kinds, whole, threads)
         self.accessing = code.accesses

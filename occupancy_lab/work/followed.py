@@ -36,14 +36,7 @@ from occupancy_lab.work.samples import GOLDEN
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.tickets import Tickets
 from occupancy_lab.work.trips import ending_jumps
-from occupancy_lab.work.warps import (
-    MOST_NUMBERS,
-    Assumed,
-    Followed,
-    TooWideError,
-    Visits,
-    Warps,
-)
+from occupancy_lab.work.warps import MOST_NUMBERS, Assumed, Followed, TooWideError, Visits, Warps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -12,15 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.amdgcn import (
-    AMDGCN_ACCESS,
-    END,
-    amdgcn_scratch_width,
-    amdgcn_width,
-    is_scratch,
-    kernel_body,
-    kind_of,
-)
+from occupancy_lab.compiling import amdgcn
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.module import UNKNOWN_PLACE
@@ -159,10 +151,10 @@ class GcnCode:
 
 def _access(one: Instruction) -> tuple[str, int] | None:
     """Return the kind of an access to global memory and its bytes per lane; else None."""
-    found = AMDGCN_ACCESS.match(one.text)
-    if found is not None and not is_scratch(found[1], found[4]):
-        width = amdgcn_width(found[3])
-        operation = "copy" if kind_of(one.text) == "async_copies" else found[2]
+    found = amdgcn.ACCESS.match(one.text)
+    if found is not None and not amdgcn.is_scratch(found[1], found[4]):
+        width = amdgcn.lane_width(found[3])
+        operation = "copy" if amdgcn.kind_of(one.text) == "async_copies" else found[2]
         return None if width is None else (operation, width)
     if ATOMIC.match(one.name):
         return "atomic", 8 if WIDE_ATOMIC.search(one.name) else 4
@@ -239,7 +231,7 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
     place = UNKNOWN_PLACE
     once: dict[Place, Place] = {}
     for label, file, line, column, comment, operation, rest in TEXT.findall(
-        kernel_body(assembly, name)
+        amdgcn.kernel_body(assembly, name)
     ):
         if label:
             labels[label] = len(found)
@@ -253,7 +245,7 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
         elif operation.startswith(UNKNOWN_JUMPS):
             unreadable(f"The kernel has a kind of jump that is not followed ({operation}).")
         else:
-            if operation.startswith(("s_branch", "s_cbranch", END)):
+            if operation.startswith(("s_branch", "s_cbranch", amdgcn.END)):
                 jumps[len(found)] = operation, rest.strip()
             found.append(_instruction(operation, rest.strip(), place))
     if not found or len(found) > MOST_INSTRUCTIONS:
@@ -296,7 +288,7 @@ def _instruction(operation: str, rest: str, place: Place) -> Instruction:
 def scratch_places(name: str, operands: Sequence[str]) -> tuple[int, ...] | None:
     """Return the places of the words of scratch memory that a spill moves; else None."""
     text = ", ".join(operands)
-    width = amdgcn_scratch_width(f"{name} {text}")
+    width = amdgcn.scratch_width(f"{name} {text}")
     is_first = name.startswith("scratch_store")
     if not width or width % 4 or operands[0 if is_first else 1] != "off":
         return None
@@ -327,7 +319,7 @@ def _sides(name: str, operands: tuple[str, ...]) -> tuple[tuple[str, ...], tuple
 
 
 def _jump(operation: str, target: str, labels: Mapping[str, int]) -> Jump:
-    if operation.startswith(END):
+    if operation.startswith(amdgcn.END):
         return Jump(EXIT)
     if target not in labels:
         unreadable(f"The kernel jumps to {target!r}, which is not in it.")

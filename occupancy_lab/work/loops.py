@@ -10,15 +10,7 @@ import numpy as np
 from occupancy_lab.assumed import trips_at
 from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
-from occupancy_lab.work.counts import (
-    NO_WAIT,
-    TRIPS_OF,
-    VALUES_OF,
-    Amount,
-    Held,
-    Loop,
-    Unknown,
-)
+from occupancy_lab.work.counts import NO_WAIT, TRIPS_OF, VALUES_OF, Amount, Held, Loop, Unknown
 from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
 from occupancy_lab.work.tickets import only_waits
 from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, TooLargeError

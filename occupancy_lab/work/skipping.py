@@ -13,18 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work import operations
 from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, SIGNED_BIT, looked_up
 from occupancy_lab.work.banks import one_row
 from occupancy_lab.work.counts import SECTOR
-from occupancy_lab.work.operations import (
-    LDL,
-    NEVER_WRITTEN,
-    PREDICATES,
-    R2UR,
-    R2UR_BEFORE,
-    SHARED,
-    STL,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +37,7 @@ LINEAR = frozenset({"move", "iadd3", "add64", "viadd", "imad", "imad_wide", "lea
 same."""
 PRODUCTS = frozenset({"imad", "imad_wide"})
 EXTENDED_BIT = 72
-MOVES = frozenset({R2UR, R2UR_BEFORE, LDL, STL})
+MOVES = frozenset({operations.R2UR, operations.R2UR_BEFORE, operations.LDL, operations.STL})
 
 
 @dataclass(slots=True)
@@ -175,7 +167,11 @@ class Skipping:
                 registers.values[register],
             )
             # Accesses to shared memory are recorded: passes differ where their sources do.
-            if register == SHARED or not live >> register & 1 or all(one is None for one in states):
+            if (
+                register == operations.SHARED
+                or not live >> register & 1
+                or all(one is None for one in states)
+            ):
                 continue
             if any(one is None for one in states):
                 return 0
@@ -271,8 +267,8 @@ def _keeps_bits(
     the number's own bits or their complement, so that it grows like the number, up or down, or not
     at all.
     """
-    written = [one for one in step.results if not NEVER_WRITTEN >> one & 1]
-    if sum(changed) != 1 or any(one >= PREDICATES for one in written):
+    written = [one for one in step.results if not operations.NEVER_WRITTEN >> one & 1]
+    if sum(changed) != 1 or any(one >= operations.PREDICATES for one in written):
         return False
     growing = changed.index(True)
     growth = int(np.bitwise_or.reduce(sources[growing] - before[growing], axis=None))

@@ -18,18 +18,7 @@ from occupancy_lab.compiling.flow import natural_loops
 from occupancy_lab.compiling.sass import BYTES, jump_offset
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work import operations
-from occupancy_lab.work.operations import (
-    ALWAYS,
-    ATOMICS,
-    LOADS,
-    NEVER_WRITTEN,
-    PREDICATES,
-    SHARED,
-    SHARED_ACCESSES,
-    UNIFORM_PREDICATES,
-    WARP,
-    Decoder,
-)
+from occupancy_lab.work.operations import ALWAYS, NEVER_WRITTEN, SHARED, Decoder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,9 +39,9 @@ otherwise none of them does. With it a launch of fla's that skips work in this w
 UNIFORM_CONDITION = 2
 """The form of a BRA whose condition is a uniform predicate."""
 STORES = frozenset({operations.STG, operations.ST})
-ACCESSES = LOADS | STORES | ATOMICS | {operations.LDGSTS}
+ACCESSES = operations.LOADS | STORES | operations.ATOMICS | {operations.LDGSTS}
 """Instructions whose threads access global memory by address."""
-PREDICATE_BITS = (1 << SHARED) - (1 << PREDICATES)
+PREDICATE_BITS = (1 << SHARED) - (1 << operations.PREDICATES)
 """The predicates, as a bit set of registers."""
 MOST_INSTRUCTIONS = 200_000
 """The most instructions of a kernel that is analysed; the longest known has 30,000."""
@@ -97,7 +86,7 @@ class Code:
     """The blocks, by their first instruction."""
     loops: Mapping[int, set[int]]
     """The blocks of each loop by its first block, outer loops first."""
-    lanes: int = WARP
+    lanes: int = operations.WARP
 
     @functools.cached_property
     def opcodes(self) -> Sequence[int]:
@@ -201,9 +190,9 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
     if opcode == BRA and word & 0xFFF == BRA_ONWARD and word >> DIVERGENT_BIT & 1:
         return Jump(opcode, number + 1)
     guard = word >> 12 & 7
-    conditions = [] if guard == ALWAYS else [(PREDICATES + guard, bool(word >> 15 & 1))]
+    conditions = [] if guard == ALWAYS else [(operations.PREDICATES + guard, bool(word >> 15 & 1))]
     if opcode in {EXIT, BRA, CALL} and word >> 87 & 15 != ALWAYS:
-        conditions.append((PREDICATES + (word >> 87 & 7), bool(word >> 90 & 1)))
+        conditions.append((operations.PREDICATES + (word >> 87 & 7), bool(word >> 90 & 1)))
     if opcode in {EXIT, TRAP}:
         return Jump(opcode, None, tuple(conditions))
     offset = jump_offset(number, word & 0xFFFFFFFFFFFFFFFF, arch)
@@ -212,7 +201,7 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
         register = decoder.uniform(register) if opcode == BRX_UNIFORM else register
         return Jump(opcode, None, tuple(conditions), register, offset)
     if opcode == BRA and word >> 9 & 7 == UNIFORM_CONDITION:
-        conditions.append((UNIFORM_PREDICATES + (word >> 24 & 7), bool(word >> 27 & 1)))
+        conditions.append((operations.UNIFORM_PREDICATES + (word >> 24 & 7), bool(word >> 27 & 1)))
     of_all = opcode == BRA and bool(word >> ALL_BIT & 1)
     return Jump(opcode, offset // BYTES, tuple(conditions), of_all=of_all)
 
@@ -262,7 +251,7 @@ def accesses_of(code: Code) -> Slice:
     threads stored in shared memory are not looked up for them.
     """
     needed = slice_of(code, ACCESSES)
-    shared = slice_of(code, SHARED_ACCESSES, shared=True)
+    shared = slice_of(code, operations.SHARED_ACCESSES, shared=True)
     by_block = {
         start: sorted({*numbers, *shared.needed[start]}) for start, numbers in needed.needed.items()
     }

@@ -32,15 +32,7 @@ from occupancy_lab.work.counts import (
     Loop,
     Unknown,
 )
-from occupancy_lab.work.evaluate import (
-    EITHER,
-    Block,
-    Evaluator,
-    Made,
-    Pointer,
-    name_of,
-    numbers_of,
-)
+from occupancy_lab.work.evaluate import EITHER, Block, Evaluator, Made, Pointer, name_of, numbers_of
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints, piece_bytes
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
 from occupancy_lab.work.samples import sampled
