@@ -429,11 +429,7 @@ class Run(ABC):
         return executions.middle
 
     def _loop(
-        self,
-        header: int,
-        executions: Mapping[int, Amount],
-        ways: Sequence[Followed],
-        programs: int,
+        self, header: int, executions: Mapping[int, Amount], ways: Sequence[Followed], programs: int
     ) -> ExecutedLoop:
         loops = self.code.loops
         inside = loops[header]

@@ -158,11 +158,7 @@ def _most(walk: Any, trips: Number, reach: Reach) -> int:
 
 
 def _record(
-    at: _At,
-    trips: Number,
-    step: int | None,
-    allowed: Amount | None = None,
-    **others: Any,
+    at: _At, trips: Number, step: int | None, allowed: Amount | None = None, **others: Any
 ) -> None:
     walk, reach = at.walk, at.reach
     entered = count(reach.where, reach.sizes) if walk.recording else 0

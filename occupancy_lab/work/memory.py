@@ -262,12 +262,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     )
 
 
-def _with_costs(
-    moved: Memory,
-    counts: Counts,
-    gpu: Gpu,
-    flows: Mapping[Footprint, Flow],
-) -> Memory:
+def _with_costs(moved: Memory, counts: Counts, gpu: Gpu, flows: Mapping[Footprint, Flow]) -> Memory:
     """Return what is *moved* with its costs, and with the rest of sectors written in part."""
     reads, within = moved.dram_read_bytes or NOTHING, moved.written_within_bytes
     taken = (moved.dram_written_bytes or NOTHING).most
@@ -438,7 +433,7 @@ def _filled(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
     """
     if tensor.written_whole.low >= tensor.read_whole.low:
         return 0
-    asked = total(one.sectors * SECTOR for one in _loads(tensor, counts)).low
+    asked = _asked(_loads(tensor, counts)).low
     return max(min(asked, round(_copies(tensor, counts, gpu) * given.low)), given.low)
 
 
@@ -502,9 +497,13 @@ class Flow:
 
 
 def _flow(tensor: Footprint, counts: Counts, gpu: Gpu, room: int | None, frames: int) -> Flow:
-    twice = _lost(tensor.rewritten, room, frames)
-    stored = _stored(tensor, counts, gpu) + Amount.of(twice)
-    return Flow(_delivered(tensor, counts, gpu, room, frames), stored, twice)
+    twice, stores = _lost(tensor.rewritten, room, frames), _stores(tensor, counts)
+    asked = _asked(stores)
+    stored = tensor.written_whole.at_most(asked.high)
+    if not all(one.is_known for one in stores):
+        stored = _missed(tensor, stored, asked, counts, gpu)
+    given = _delivered(tensor, counts, gpu, room, frames)
+    return Flow(given, stored + Amount.of(twice), twice)
 
 
 def _lost(again: Sequence[Reuse], room: int | None, frames: int) -> int:
@@ -512,16 +511,6 @@ def _lost(again: Sequence[Reuse], room: int | None, frames: int) -> int:
     if room is None:
         return 0
     return round(sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in again))
-
-
-def _stored(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
-    """Return the bytes of a tensor that are written to device memory, if each is once."""
-    stores = _stores(tensor, counts)
-    asked = _asked(stores)
-    once = tensor.written_whole.at_most(asked.high)
-    if all(one.is_known for one in stores):
-        return once
-    return _missed(tensor, once, asked, counts, gpu)
 
 
 def _missed(tensor: Footprint, once: Amount, asked: Amount, counts: Counts, gpu: Gpu) -> Amount:

@@ -284,9 +284,7 @@ def chosen(
     apart = np.where(mixed, first - second, 0)
     tiles = elementwise(
         lambda when, difference, kind, left, right: np.where(
-            when,
-            np.where(kind > 1, difference, 0) + left,
-            right,
+            when, np.where(kind > 1, difference, 0) + left, right
         ),
         [
             condition,
