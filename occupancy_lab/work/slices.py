@@ -65,6 +65,13 @@ class Jump:
     of_all: bool = False
     """Whether a warp's threads only jump if the condition holds for all of them."""
 
+    @property
+    def reads(self) -> int:
+        """The registers that it depends on, as a bit set."""
+        address = () if self.register is None else (self.register,)
+        conditions = (predicate for predicate, _ in self.conditions)
+        return operations.bits((*conditions, *address)) & ~NEVER_WRITTEN
+
 
 @dataclass(slots=True)
 class Block:
@@ -302,7 +309,7 @@ def sliced(
         if visits > MOST_VISITS * (len(blocks) + MOST_VISITS):
             unreadable("The kernel's jumps are too entangled to be followed.")
         block = blocks[start]
-        found = 0 if block.jump is None else _jump_reads(block.jump)
+        found = 0 if block.jump is None else block.jump.reads
         for other in block.successors:
             found |= live[other]
         found = before(block, found)
@@ -396,10 +403,3 @@ class _Live:
             new = registers & ~self.registers & ~(1 << SHARED)
             self.under[guard] = self.under.get(guard, 0) | new
         self.registers |= registers
-
-
-def _jump_reads(jump: Jump) -> int:
-    registers = [predicate for predicate, _ in jump.conditions]
-    if jump.register is not None:
-        registers.append(jump.register)
-    return operations.bits(registers) & ~NEVER_WRITTEN

@@ -7,7 +7,7 @@ the known values of these sources to the values of its results.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from occupancy_lab.work.tickets import Tickets
-    from occupancy_lab.work.warps import Warps
 
     Special: TypeAlias = tuple[tuple[int, ...], Callable[[Sequence[Any]], Sequence[Any]]]
 
@@ -75,7 +74,14 @@ class Step(NamedTuple):
     """Whether it is only needed for addresses in shared memory."""
 
 
-def special(word: int, results: Sequence[int], warps: Warps) -> Special:
+class Followers(Protocol):
+    """The threads that are being followed."""
+
+    launched: Launched
+    mask: Any
+
+
+def special(word: int, results: Sequence[int], warps: Followers) -> Special:
     """Return the sources of an instruction that is no arithmetic, and its function."""
     opcode = word & 0x1FF
     made = SPECIAL.get(opcode)
@@ -84,7 +90,7 @@ def special(word: int, results: Sequence[int], warps: Warps) -> Special:
     return made(word, results, warps)
 
 
-def special_register(word: int, _results: Sequence[int], warps: Warps) -> Special:
+def special_register(word: int, _results: Sequence[int], warps: Followers) -> Special:
     """S2R, S2UR and CS2R."""
     number = word >> 72 & 255
     lanes = np.arange(warps.launched.threads, dtype=np.uint32)[None, :]
@@ -106,7 +112,7 @@ def special_register(word: int, _results: Sequence[int], warps: Warps) -> Specia
     return (), lambda _: [value, value if number == SPECIAL_ZERO else None]
 
 
-def constant_load(word: int, _results: Sequence[int], warps: Warps) -> Special:
+def constant_load(word: int, _results: Sequence[int], warps: Followers) -> Special:
     """LDC, ULDC and LDCU."""
     opcode = word & 0x1FF
     bank, offset = word >> 54 & 31, word >> (37 if opcode == operations.LDCU else 38) & 0xFFFF
@@ -134,13 +140,13 @@ def constant_load(word: int, _results: Sequence[int], warps: Warps) -> Special:
     return (register,), indexed
 
 
-def to_uniform(word: int, results: Sequence[int], _warps: Warps) -> Special:
+def to_uniform(word: int, results: Sequence[int], _warps: Followers) -> Special:
     """R2UR: the value of a register that all threads of a warp share."""
     unknown = [None] * (len(results) - 1)
     return (word >> 24 & 255,), lambda sources: [sources[0], *unknown]
 
 
-def half_constant(word: int, results: Sequence[int], _warps: Warps) -> Special:
+def half_constant(word: int, results: Sequence[int], _warps: Followers) -> Special:
     """HFMA2 of zeros and a number, which moves the number."""
     value = None
     if word >> 9 & 7 == 2 and word >> 24 & 255 == word >> 64 & 255 == ZERO:  # noqa: PLR2004 - a number
@@ -148,18 +154,18 @@ def half_constant(word: int, results: Sequence[int], _warps: Warps) -> Special:
     return (), lambda _: [value] * len(results)
 
 
-def waited(_word: int, results: Sequence[int], _warps: Warps) -> Special:
+def waited(_word: int, results: Sequence[int], _warps: Followers) -> Special:
     """SYNCS.TRYWAIT: the wait succeeds."""
     return (), lambda _: [np.ones((1, 1), bool)] * len(results)
 
 
-def elected(_word: int, results: Sequence[int], warps: Warps) -> Special:
+def elected(_word: int, results: Sequence[int], warps: Followers) -> Special:
     """ELECT: a warp's first thread."""
     first = np.arange(warps.launched.threads)[None, :] % WARP == 0
     return (), lambda _: [first if one >= PREDICATES else None for one in results]
 
 
-def voted(word: int, results: Sequence[int], warps: Warps) -> Special:
+def voted(word: int, results: Sequence[int], warps: Followers) -> Special:
     """VOTE and VOTEU: whether a predicate holds in any or all threads of a warp, and the ballot."""
     lanes = np.arange(WARP, dtype=np.uint32)
 
@@ -179,7 +185,7 @@ def voted(word: int, results: Sequence[int], warps: Warps) -> Special:
     return (PREDICATES + (word >> 87 & 7),), vote
 
 
-def shuffled(word: int, results: Sequence[int], warps: Warps) -> Special:
+def shuffled(word: int, results: Sequence[int], warps: Followers) -> Special:
     """SHFL: another thread's value."""
     in_register = word >> 9 & 7 in SECOND_IS_REGISTER
     sources = (word >> 24 & 255, word >> 32 & 255) if in_register else (word >> 24 & 255,)
@@ -199,7 +205,7 @@ def shuffled(word: int, results: Sequence[int], warps: Warps) -> Special:
     return sources, shuffle
 
 
-def packed(word: int, _results: Sequence[int], _warps: Warps) -> Special:
+def packed(word: int, _results: Sequence[int], _warps: Followers) -> Special:
     """P2R: predicates as bits of a number."""
     mask, shift = word >> 32 & 0x7F, 8 * (word >> 76 & 3)
     places = [one for one in range(7) if mask >> one & 1]
@@ -213,7 +219,7 @@ def packed(word: int, _results: Sequence[int], _warps: Warps) -> Special:
     return (word >> 24 & 255, *(PREDICATES + one for one in places)), pack
 
 
-def unpacked(word: int, results: Sequence[int], _warps: Warps) -> Special:
+def unpacked(word: int, results: Sequence[int], _warps: Followers) -> Special:
     """R2P: predicates from the bits of a number."""
     shift = 8 * (word >> 76 & 3)
 
@@ -226,7 +232,7 @@ def unpacked(word: int, results: Sequence[int], _warps: Warps) -> Special:
     return (word >> 24 & 255,), unpack
 
 
-SPECIAL: dict[int, Callable[[int, Sequence[int], Warps], Special]] = {
+SPECIAL: dict[int, Callable[[int, Sequence[int], Followers], Special]] = {
     **dict.fromkeys(operations.READS_SPECIAL, special_register),
     **dict.fromkeys((operations.LDC, operations.ULDC, operations.LDCU), constant_load),
     **dict.fromkeys((operations.R2UR, operations.R2UR_BEFORE), to_uniform),
