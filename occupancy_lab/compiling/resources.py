@@ -9,13 +9,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.amdgcn import (
-    LINE,
-    amdgcn_widths,
-    kernel_body,
-    read_amdgcn,
-    read_issued,
-)
+from occupancy_lab.compiling import amdgcn
 from occupancy_lab.compiling.cubin import digest, read_cubin, read_elf
 from occupancy_lab.errors import unreadable
 from occupancy_lab.values import Resources
@@ -76,14 +70,14 @@ def _read_cuda(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
-    amdgcn = _text(asm, "amdgcn", name)
+    assembly = _text(asm, "amdgcn", name)
     read_elf(asm.get("hsaco", b""), EM_AMDGPU, "an hsaco")  # only checks that it is whole
-    code = repr(LINE.findall(kernel_body(amdgcn, name)))
+    code = repr(amdgcn.LINE.findall(amdgcn.kernel_body(assembly, name)))
     return {
-        **read_issued(amdgcn, name),
-        **read_amdgcn(amdgcn, name),
+        **amdgcn.read_issued(assembly, name),
+        **amdgcn.read_amdgcn(assembly, name),
         "binary": digest(code.encode()),
-        **_widest(amdgcn, amdgcn_widths),
+        **_widest(assembly, amdgcn.amdgcn_widths),
     }
 
 

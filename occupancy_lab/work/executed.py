@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from occupancy_lab.compiling.cubin import (
-    EM_CUDA,
-    RESERVED_SHARED,
-    compute_capability,
-    kernel_text,
-    read_elf,
-)
+from occupancy_lab.compiling import cubin
 from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
 from occupancy_lab.errors import unreadable
 from occupancy_lab.gpus import architectures
@@ -97,14 +91,14 @@ class SassRun(Run):
     def __init__(
         self,
         texts: Texts,
-        cubin: bytes,
+        binary: bytes,
         arguments: Mapping[str, Plain],
         grid: Sequence[int],
         values: Mapping[str, Sequence[int]],
     ) -> None:
-        elf = read_elf(cubin, EM_CUDA, "a cubin")
-        self.arch = arch = compute_capability(elf)
-        content = kernel_text(elf, texts.name).content
+        elf = cubin.read_elf(binary, cubin.EM_CUDA, "a cubin")
+        self.arch = arch = cubin.compute_capability(elf)
+        content = cubin.kernel_text(elf, texts.name).content
         names = parameters_of(texts.ttir, texts.name)
         passed = Passed.of_cubin(elf, texts.name, names, arguments, values)
         code = read_code(content, arch, passed.tables)
@@ -128,7 +122,7 @@ class SassRun(Run):
         self.shared = (
             texts.shared
             + sum(one.size for one in elf.sections if one.name.startswith(".nv.shared."))
-            + RESERVED_SHARED
+            + cubin.RESERVED_SHARED
         )
         self.stalls = stalls(content)
         self.asks_shared = any(map(self._is_shared, range(len(code.words))))

@@ -211,7 +211,12 @@ def _until_different(
         return _until_turned(step.word, before, sources)
     if step.name == "shf":
         return _until_shifted(step.word, before, sources, changed)
-    return NEVER if _grows_evenly(step, before, sources, changed) else 0
+    if step.name == "lop3":
+        is_even = _keeps_bits(step, before, sources, changed)
+    else:
+        is_square = step.name in PRODUCTS and changed[0] and changed[1]
+        is_even = step.word & 0x1FF in MOVES or (step.name in LINEAR and not is_square)
+    return NEVER if is_even else 0
 
 
 def _until_carried(growth: Any, now: Any, low_bits: Any) -> int:
@@ -246,16 +251,6 @@ def _until_shifted(
     out = amount if is_right else WORD_BITS - amount
     whole = (growth & (np.int64(1) << out) - 1 == 0).all()
     return _until_carried(growth, now, WORD_BITS - 1 if whole else out)
-
-
-def _grows_evenly(
-    step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
-) -> bool:
-    """Tell whether results stay the same or grow equally where the sources do."""
-    if step.name == "lop3":
-        return _keeps_bits(step, before, sources, changed)
-    is_square = step.name in PRODUCTS and changed[0] and changed[1]
-    return step.word & 0x1FF in MOVES or (step.name in LINEAR and not is_square)
 
 
 def _keeps_bits(
