@@ -33,7 +33,7 @@ ARGUMENT = re.compile(
 )
 """The offset, the size in bytes and the kind of a kernel's argument."""
 
-AMDGCN_ACCESS = re.compile(
+ACCESS = re.compile(
     r"^[ \t]*(global|flat|buffer|scratch)_(load|store)_(\w+)[ \t]+([^\n;]*)", re.MULTILINE
 )
 TO_LDS = r"\blds\b"
@@ -183,7 +183,7 @@ def read_issued(assembly: str, kernel_name: str) -> Issued:
             return Issued()
         if kind := kind_of(text := f"{operation} {operands}"):
             kinds[length] = kind
-        if moved := amdgcn_scratch_width(text):
+        if moved := scratch_width(text):
             local[length] = moved
         length += 1
     jumps = {
@@ -197,7 +197,7 @@ def read_issued(assembly: str, kernel_name: str) -> Issued:
 
 def kind_of(instruction: str) -> str | None:
     """Return the counter of this kind of *instruction*, or None if the kind has no counter."""
-    if amdgcn_scratch_width(instruction):
+    if scratch_width(instruction):
         return "local_loads" if "load" in instruction.partition(" ")[0] else "local_stores"
     return next((kind for form, kind in KINDS if form.match(instruction)), None)
 
@@ -210,16 +210,16 @@ def kernel_body(assembly: str, kernel_name: str) -> str:
 
 def amdgcn_widths(assembly: str, *, store: bool) -> Iterator[int]:
     """Return the bytes that each access to global memory in AMD assembly moves per lane."""
-    for space, operation, form, operands in AMDGCN_ACCESS.findall(assembly):
-        width = amdgcn_width(form)
+    for space, operation, form, operands in ACCESS.findall(assembly):
+        width = lane_width(form)
         if (operation == "store") == store and width and not is_scratch(space, operands):
             yield width
 
 
-def amdgcn_scratch_width(instruction: str) -> int | None:
+def scratch_width(instruction: str) -> int | None:
     """Return the bytes per lane that *instruction* moves to or from scratch, or None for none."""
-    access = AMDGCN_ACCESS.match(instruction)
-    return amdgcn_width(access[3]) if access and is_scratch(access[1], access[4]) else None
+    access = ACCESS.match(instruction)
+    return lane_width(access[3]) if access and is_scratch(access[1], access[4]) else None
 
 
 def is_scratch(space: str, operands: str) -> bool:
@@ -233,7 +233,7 @@ def is_scratch(space: str, operands: str) -> bool:
     return space == "scratch" or (space == "buffer" and bool(off))
 
 
-def amdgcn_width(form: str) -> int | None:
+def lane_width(form: str) -> int | None:
     """Return the bytes per lane that an opcode's last part means: 16 for dwordx4 and for b128."""
     if bits := AMDGCN_BITS.search(form):
         return int(bits[1]) // 8

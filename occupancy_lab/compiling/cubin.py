@@ -203,7 +203,12 @@ def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCo
     text = kernel_text(elf, kernel_name)
     table = elf.section(".symtab")
     symbols = elf.symbols(table) if table else ()
-    sizes = sizes_of_functions(elf, symbols, kernel_name)
+    sizes = {}
+    for attribute, content in attributes(elf.section(".nv.info")):
+        if attribute in (REGCOUNT, MIN_STACK_SIZE):
+            index, size = unpack("<II", content, 0)
+            if index < len(symbols) and symbols[index].name == kernel_name:
+                sizes[attribute] = size
     if REGCOUNT not in sizes:
         unreadable(f"The cubin does not say how many registers {kernel_name!r} takes.")
     own = dict(attributes(elf.section(f".nv.info.{kernel_name}")))
@@ -250,17 +255,6 @@ def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
         and elf.sections[symbol.section] is text
     )
     return text.content[: min(starts, default=len(text.content))]
-
-
-def sizes_of_functions(elf: Elf, symbols: Sequence[Symbol], kernel_name: str) -> dict[int, int]:
-    """Return the attributes in the cubin's .nv.info that hold a number for *kernel_name*."""
-    sizes = {}
-    for attribute, content in attributes(elf.section(".nv.info")):
-        if attribute in (REGCOUNT, MIN_STACK_SIZE):
-            index, size = unpack("<II", content, 0)
-            if index < len(symbols) and symbols[index].name == kernel_name:
-                sizes[attribute] = size
-    return sizes
 
 
 def attributes(section: Section | None) -> Iterator[tuple[int, memoryview]]:

@@ -34,14 +34,7 @@ from occupancy_lab.compiling.notes import (
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
-from occupancy_lab.kernel import (
-    Variant,
-    as_compared,
-    autotuner_of,
-    changed,
-    innermost,
-    variants,
-)
+from occupancy_lab.kernel import Variant, as_compared, autotuner_of, changed, innermost, variants
 from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 

@@ -9,13 +9,7 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.amdgcn import (
-    LINE,
-    amdgcn_widths,
-    kernel_body,
-    read_amdgcn,
-    read_issued,
-)
+from occupancy_lab.compiling import amdgcn
 from occupancy_lab.compiling.cubin import digest, read_cubin, read_elf
 from occupancy_lab.errors import unreadable
 from occupancy_lab.values import Resources
@@ -76,14 +70,14 @@ def _read_cuda(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _read_hip(asm: Mapping[str, Any], name: str) -> dict[str, Any]:
-    amdgcn = _text(asm, "amdgcn", name)
+    assembly = _text(asm, "amdgcn", name)
     read_elf(asm.get("hsaco", b""), EM_AMDGPU, "an hsaco")  # only checks that it is whole
-    code = repr(LINE.findall(kernel_body(amdgcn, name)))
+    code = repr(amdgcn.LINE.findall(amdgcn.kernel_body(assembly, name)))
     return {
-        **read_issued(amdgcn, name),
-        **read_amdgcn(amdgcn, name),
+        **amdgcn.read_issued(assembly, name),
+        **amdgcn.read_amdgcn(assembly, name),
         "binary": digest(code.encode()),
-        **_widest(amdgcn, amdgcn_widths),
+        **_widest(assembly, amdgcn.amdgcn_widths),
     }
 
 
@@ -128,15 +122,10 @@ def pipeline_shared_bytes(ttgir: str) -> int:
     total = 0
     for shape_text, element in ALLOCATION.findall(ttgir):
         shape = [int(size) for size in shape_text.rstrip("x").split("x")]
-        if len(shape) >= BUFFER_RANK and (element, shape[-1]) != ("i64", 1):
-            total += math.prod(shape) * element_bytes(element)
+        bits = re.search(r"\d+", element)  # 32 of f32, 8 of f8E4M3FN, 1 of i1
+        if bits and len(shape) >= BUFFER_RANK and (element, shape[-1]) != ("i64", 1):
+            total += math.prod(shape) * -(-int(bits[0]) // 8)
     return total
-
-
-def element_bytes(element: str) -> int:
-    """Return the bytes of an element of an MLIR type: 4 for f32, 1 for f8E4M3FN, 1 for i1."""
-    bits = re.search(r"\d+", element)
-    return -(-int(bits[0]) // 8) if bits else 0
 
 
 def ptx_widths(assembly: str, *, store: bool) -> Iterator[int]:

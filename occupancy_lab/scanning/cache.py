@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import inductor
 from occupancy_lab.compiling.amdgcn import (
-    amdgcn_scratch_width,
     kernel_body,
     read_amdgcn,
+    scratch_width,
 )
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
@@ -302,7 +302,7 @@ def _launched(metadata: Mapping[str, Any]) -> dict[str, Any]:
 def amd_mix(body: str) -> Mix:
     """Return the instruction mix of *body*, by the names of the instructions."""
     accesses = (*_lines(body, "_load_"), *_lines(body, "_store_"))
-    spills = sum(bool(amdgcn_scratch_width(line)) for line in accesses)
+    spills = sum(bool(scratch_width(line)) for line in accesses)
     return Mix(spills, sum(map(body.count, MATRIX)))
 
 

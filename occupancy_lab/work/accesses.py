@@ -14,12 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work import tiles
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
-from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError, axes_of, fits
+from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError
 from occupancy_lab.work.tilewise import classes, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+
+    from occupancy_lab.work.tiles import Tile
 
 
 ONCE = Amount(1, 1)
@@ -79,12 +82,22 @@ class Touch:
     runs: dict[bytes, Runs] = field(default_factory=dict)
     """The runs of tiles that were computed, by the tiles' codes."""
 
+    @property
+    def tiles(self) -> tuple[Tile, ...]:
+        """The parts of the offset and then of the mask that depend on elements."""
+        return (*self.offset.tiles, *self.mask.tiles)
+
+    @property
+    def coded(self) -> list[tuple[int, Any]]:
+        """The places among `tiles`, and the indexes, of those that also depend on programs."""
+        return [(n, one.index) for n, one in enumerate(self.tiles) if one.index is not None]
+
 
 def components(arrays: Iterable[Any]) -> list[tuple[frozenset[int], list[int]]]:
     """Return groups of outer axes that no array connects, and the indices of the arrays on each."""
     found: list[tuple[frozenset[int], list[int]]] = []
     for place, array in enumerate(arrays):
-        axes, places = axes_of(array), [place]
+        axes, places = tiles.axes_of(array), [place]
         apart = []
         for others, there in found:
             if others & axes:
@@ -100,7 +113,7 @@ def count(where: Sequence[Any], sizes: Sequence[int]) -> int:
     number, left = 1, set(range(len(sizes)))
     for axes, places in components(where):
         arrays = [where[one] for one in places]
-        fits(*arrays)
+        tiles.fits(*arrays)
         number *= int(np.count_nonzero(functools.reduce(operator.and_, arrays)))
         left -= axes
     return number * math.prod(sizes[axis] for axis in left)
@@ -122,15 +135,14 @@ def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
     Each combination of one group per set of axes is a group of the launch. Starts are byte offsets,
     taken modulo *modulus*.
     """
-    indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
     truths = [*touch.reach.where, *touch.mask.outer]
     starts = [one.array for one in touch.offset.outer]
-    coded = [(place, one) for place, one in enumerate(indexes) if one is not None]
+    coded = touch.coded
     arrays = [*truths, *(one for _, one in coded), *starts]
     groups, left = [], set(range(len(touch.reach.sizes)))
     for axes, places in components(arrays):
         left -= axes
-        fits(*(arrays[one] for one in places))
+        tiles.fits(*(arrays[one] for one in places))
         shape = np.broadcast_shapes(*(arrays[one].shape for one in places))
         keep = np.ones(shape, bool)
         start = np.zeros((1,) * len(shape), "int64")
@@ -144,10 +156,10 @@ def grouped(touch: Touch, modulus: int | None) -> list[Cells]:
                 start = start + arrays[one]
         if modulus:
             start = start % modulus
-        groups.append(_kinds(keep, start, mine, len(indexes)))
+        groups.append(_kinds(keep, start, mine, len(touch.tiles)))
     repeats = math.prod(touch.reach.sizes[axis] for axis in left)
     if repeats > 1 or not groups:
-        whole = np.zeros((1, len(indexes)), "int64")
+        whole = np.zeros((1, len(touch.tiles)), "int64")
         groups.append(Cells(whole, np.zeros(1, "int64"), np.full(1, repeats, "int64")))
     return groups
 
@@ -230,7 +242,7 @@ def tile_offsets(touch: Touch, codes: Any) -> Any:
         raise TooLargeError
     offsets = np.full((len(codes), *touch.shape), touch.offset.const, "int64")
     for place, one in enumerate(touch.offset.tiles):
-        offsets += one.table[codes[:, place]] if one.index is not None else one.table
+        offsets += one.rows(codes[:, place])
     return offsets.reshape(len(codes), -1)
 
 
@@ -239,23 +251,21 @@ def tile_mask(touch: Touch, codes: Any) -> Any:
     if not touch.mask.tiles:
         return None
     active = np.ones((len(codes), *touch.shape), bool)
-    for place, (index, table) in enumerate(touch.mask.tiles, len(touch.offset.tiles)):
-        active &= table[codes[:, place]] if index is not None else table
+    for place, one in enumerate(touch.mask.tiles, len(touch.offset.tiles)):
+        active &= one.rows(codes[:, place])
     return active.reshape(len(codes), -1)
 
 
 def sides_of(touch: Touch, codes: Any) -> list[tuple[Touch, Any]]:
     """Return a tile as the sum of tiles along different dimensions, with the codes of each."""
-    offsets, masks = touch.offset.tiles, touch.mask.tiles
-    tables = [*(one.table for one in offsets), *(table for _, table in masks)]
+    parts, offsets = touch.tiles, len(touch.offset.tiles)
     sides = []
-    for dims, places in components(table[0] for table in tables):
+    for dims, places in components(one.table[0] for one in parts):
         shape = tuple(size if dim in dims else 1 for dim, size in enumerate(touch.shape))
         own = sorted(places)
-        offset = tuple(offsets[one] for one in own if one < len(offsets))
-        mask = tuple(masks[one - len(offsets)] for one in own if one >= len(offsets))
-        parts = (Number(tiles=offset, shape=shape), Mask(tiles=mask, shape=shape))
-        side = replace(touch, offset=parts[0], mask=parts[1], shape=shape, runs={})
+        offset = Number(tiles=tuple(parts[x] for x in own if x < offsets), shape=shape)
+        mask = Mask(tiles=tuple(parts[x] for x in own if x >= offsets), shape=shape)
+        side = replace(touch, offset=offset, mask=mask, shape=shape, runs={})
         sides.append((side, codes[:, own]))
     return sides
 
@@ -461,22 +471,10 @@ def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
     """Return what the programs and iterations in a box of the outer axes touch."""
 
     def cut(array: Any) -> Any:
-        if array is None:
-            return None
         sizes = array.shape[: len(box)]
         parts = (part if size > 1 else slice(None) for part, size in zip(box, sizes, strict=True))
         return array[tuple(parts)]
 
-    offset = replace(
-        touch.offset,
-        outer=tuple(replace(one, array=cut(one.array)) for one in touch.offset.outer),
-        tiles=tuple(replace(one, index=cut(one.index)) for one in touch.offset.tiles),
-    )
-    mask = replace(
-        touch.mask,
-        outer=tuple(map(cut, touch.mask.outer)),
-        tiles=tuple((cut(index), table) for index, table in touch.mask.tiles),
-    )
     sizes = tuple(
         len(range(*part.indices(size))) for part, size in zip(box, touch.reach.sizes, strict=False)
     )
@@ -485,4 +483,5 @@ def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:
         where=tuple(map(cut, touch.reach.where)),
         sizes=(*sizes, *touch.reach.sizes[len(sizes) :]),
     )
+    offset, mask = tiles.with_outer(touch.offset, cut), tiles.with_outer(touch.mask, cut)
     return replace(touch, offset=offset, mask=mask, reach=reach)

@@ -185,32 +185,23 @@ class Noted:
     """The share of its sectors that counts in each amount of `asked`."""
 
 
+@dataclass(slots=True)
 class Asking:
     """Records what the accesses of followed programs request."""
 
-    def __init__(
-        self,
-        programs: int,
-        threads: int,
-        tensor_at: Callable[[int], str | None],
-        bytes_of: Callable[[int], int],
-        lanes: int = WARP,
-    ) -> None:
-        """Take the number of programs and of threads in each, and the lookups for an access.
-
-        *tensor_at* returns the tensor of an address, and *bytes_of* the bytes that a thread moves
-        by the instruction with a number. A warp has *lanes* threads.
-        """
-        self._asked: dict[int, Asked] = defaultdict(Asked)
-        self._programs = programs
-        self._threads = threads
-        self._tensor_at = tensor_at
-        self._bytes_of = bytes_of
-        self._lanes = lanes
-        self._caches: dict[int, L1Cache] = defaultdict(lambda: L1Cache(lanes))
-        """The caches of representative programs, by the programs' indices."""
-        self._noted: dict[tuple[Any, ...], list[Noted]] = defaultdict(list)
-        """Waiting accesses by the bytes of a thread and the shapes of addresses and masks."""
+    programs: int
+    threads: int
+    """Threads of each program."""
+    tensor_at: Callable[[int], str | None]
+    """Returns the tensor of an address."""
+    thread_bytes: Mapping[int, int]
+    """The bytes that a thread moves by each instruction."""
+    lanes: int = WARP
+    _asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
+    _caches: dict[int, L1Cache] = field(default_factory=dict)
+    """The caches of representative programs, by the programs' indices."""
+    _noted: dict[tuple[Any, ...], list[Noted]] = field(default_factory=lambda: defaultdict(list))
+    """Waiting accesses by the bytes of a thread and the shapes of addresses and masks."""
 
     @property
     def by_instruction(self) -> Mapping[int, Asked]:
@@ -239,17 +230,17 @@ class Asking:
         warp. It may begin anywhere in a sector, which can take one more sector.
         """
         asked = self._asked[step.number]
-        mask = of_threads(mask, self._threads)
-        same = repeat * self._programs // len(mask)
+        mask = of_threads(mask, self.threads)
+        same = repeat * self.programs // len(mask)
         threads = int(mask.sum()) * same
         asked.threads += threads
         if not threads:
             return
-        asking = by_warp(mask, self._lanes).any(axis=2)
+        asking = by_warp(mask, self.lanes).any(axis=2)
         warps = int(asking.sum()) * same
         asked.programs += int(asking.any(axis=1).sum()) * same
         asked.is_known &= is_known and address is not None
-        opcode, size = step.word & 0x1FF, self._bytes_of(step.number)
+        opcode, size = step.word & 0x1FF, self.thread_bytes[step.number]
         if address is None:
             at_random = (threads * one for one in (LOOKUPS_AT_RANDOM, PASSES_AT_RANDOM))
             most = [threads, threads, *(max(one, warps) for one in at_random)]
@@ -257,10 +248,10 @@ class Asking:
             asked.places += threads if opcode in operations.ATOMICS else 0
             return
         if asked.tensor is None and is_known:
-            asked.tensor = self._tensor_at(first_active(address, mask))
-        same = repeat * self._programs // max(address.shape[0], mask.shape[0])
+            asked.tensor = self.tensor_at(first_active(address, mask))
+        same = repeat * self.programs // max(address.shape[0], mask.shape[0])
         if opcode in operations.ATOMICS:
-            places = by_warp(np.where(mask, address, NOWHERE), self._lanes)
+            places = by_warp(np.where(mask, address, NOWHERE), self.lanes)
             asked.places += same * int(firsts(in_order(places)).sum())
         more = 0 if is_known or address.shape[1] == 1 else warps
         shares = self._shares(step, address, mask, repeat, part) if is_known else {}
@@ -276,7 +267,7 @@ class Asking:
             return
         addresses = np.stack([one.address for one in noted])
         masks = np.stack([one.mask for one in noted])
-        found = distinct(addresses, masks, key[0], self._lanes)
+        found = distinct(addresses, masks, key[0], self.lanes)
         for one, *amounts in zip(noted, *(each.tolist() for each in found), strict=True):
             counted = [amount * one.times for amount in amounts]
             one.asked.add(counted, [amount + one.more for amount in counted])
@@ -293,14 +284,14 @@ class Asking:
         """
         opcode = step.word & 0x1FF
         is_copy = opcode == operations.LDGSTS  # only narrow copies go through the cache
-        is_copy &= self._bytes_of(step.number) < operations.BYPASSING_BYTES
-        place = self._programs // 2
+        is_copy &= self.thread_bytes[step.number] < operations.BYPASSING_BYTES
+        place = self.programs // 2
         if len(mask) > 1:
             asking = np.flatnonzero(mask.any(axis=1))
             place = int(asking[len(asking) // 2])
         own = address[place if len(address) > 1 else 0]
         threads = mask[place if len(mask) > 1 else 0]
-        cache = self._caches[place]
+        cache = self._caches.setdefault(place, L1Cache(self.lanes))
         if opcode in operations.LOADS or is_copy:
             cache.begin(step.number, repeat)
             cached, first, shared = cache.load(own, threads, part)
@@ -308,13 +299,13 @@ class Asking:
             turns = None
             if is_copy:  # its wait is that of all other copies
                 cached, merged = 0.0, cached + merged
-            elif self._programs > 1 and cached + merged < 1.0:
+            elif self.programs > 1 and cached + merged < 1.0:
                 turns = programs_around(address, mask, np.where(threads, own, NOWHERE))
             common = 0.0 if turns is None else 1.0 - cached - merged
             found = {"cached": cached, "merged": merged, "distinct": first, "shared": shared}
             return {**found, "common": common, "turns": common * (turns or 0.0)}
         if opcode in {operations.STG, operations.ST}:
-            return {"merged": cache.store(own, threads, self._bytes_of(step.number))}
+            return {"merged": cache.store(own, threads, self.thread_bytes[step.number])}
         return {}
 
 

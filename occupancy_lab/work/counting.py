@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.assumed import RandomNumbers, assumption_words
+from occupancy_lab.assumed import assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
 from occupancy_lab.work.counts import Counts, Executed, total  # `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
@@ -79,16 +79,6 @@ class Counting:
         values = self.run.launch.values.items()
         return {name: held for name, held in values if name not in self.assume}
 
-    @property
-    def _assumed_values(self) -> dict[str, Sequence[int] | RandomNumbers]:
-        """The assumed contents of integer tensors; a single number stands for every element."""
-        return {
-            name: (one,) if isinstance(one, int) else one
-            for name, one in self.assume.items()
-            if isinstance(tensor := self._known.get(name), Pointer)
-            and tensor.dtype.startswith(("int", "uint"))
-        }
-
     def key(self) -> dict[str, Any]:
         """Return the key of its counts in a store."""
         texts, grid = self.texts, self.grid
@@ -143,8 +133,14 @@ class Counting:
             return Counted(why_not=str(error))
         except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
             return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
+        assumed = {
+            name: (one,) if isinstance(one, int) else one  # one number stands for every element
+            for name, one in self.assume.items()
+            if isinstance(tensor := known.get(name), Pointer)
+            and tensor.dtype.startswith(("int", "uint"))
+        }
+        values |= assumed | counts.held
         known |= {name: one for name, one in self.assume.items() if name in self._unknown}
-        values |= self._assumed_values | counts.held
         try:
             found = execute(texts, known, grid, values=values, loops=counts.loops, **given)
             return Counted(counts, executed=found)

@@ -15,6 +15,7 @@ from occupancy_lab.assumed import trips_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from fractions import Fraction
 
 SECTOR = 32
 """Bytes of a sector, the smallest unit that an L2 cache moves (CUDA C++ Programming Guide)."""
@@ -79,7 +80,7 @@ class Amount:
         limits = [one for one in (self.high, limit) if one is not None]
         return Amount(self.low, max(min(limits), self.low) if limits else None)
 
-    def scaled(self, share: float) -> Amount:
+    def scaled(self, share: float | Fraction) -> Amount:
         """Return the count times *share*, with limits rounded to whole numbers."""
         high = None if self.high is None else round(self.high * share)
         return Amount(round(self.low * share), high)

@@ -334,8 +334,8 @@ class Evaluator:
         shape = value.shape
         if isinstance(value, Mask):
             made = replace(value, tiles=())
-            for index, table in value.tiles:
-                made = tilewise.both(made, tiles.mask_table(table, index, shape), shape)
+            for one in value.tiles:
+                made = tilewise.both(made, tiles.mask_table(one.table, one.index, shape), shape)
             return made
         total = replace(value, tiles=())
         for one in value.tiles:

@@ -5,13 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
-from occupancy_lab.compiling.cubin import (
-    EM_CUDA,
-    RESERVED_SHARED,
-    compute_capability,
-    kernel_text,
-    read_elf,
-)
+from occupancy_lab.compiling import cubin
 from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
 from occupancy_lab.errors import unreadable
 from occupancy_lab.gpus import architectures
@@ -21,9 +15,9 @@ from occupancy_lab.work.counts import NOTHING, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
-from occupancy_lab.work.live import TENSOR, live_registers, product_flops
+from occupancy_lab.work.live import live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
-from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP
+from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP, local_bytes
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
@@ -97,14 +91,14 @@ class SassRun(Run):
     def __init__(
         self,
         texts: Texts,
-        cubin: bytes,
+        binary: bytes,
         arguments: Mapping[str, Plain],
         grid: Sequence[int],
         values: Mapping[str, Sequence[int]],
     ) -> None:
-        elf = read_elf(cubin, EM_CUDA, "a cubin")
-        self.arch = arch = compute_capability(elf)
-        content = kernel_text(elf, texts.name).content
+        elf = cubin.read_elf(binary, cubin.EM_CUDA, "a cubin")
+        self.arch = arch = cubin.compute_capability(elf)
+        content = cubin.kernel_text(elf, texts.name).content
         names = parameters_of(texts.ttir, texts.name)
         passed = Passed.of_cubin(elf, texts.name, names, arguments, values)
         code = read_code(content, arch, passed.tables)
@@ -119,11 +113,16 @@ class SassRun(Run):
         columns, *others = grid
         ctas = (columns * self.ctas, *others)
         super().__init__(code, passed, [once[one] for one in places], kinds, ctas, threads)
+        self.accessing = {
+            number: (OPERATIONS.get(opcode, "store"), code.decoder.moved_bytes(code.words[number]))
+            for number, opcode in enumerate(code.opcodes)
+            if opcode in ACCESSES
+        }
         passed.set_sizes(arch, self.threads, self.grid, self.ctas)
         self.shared = (
             texts.shared
             + sum(one.size for one in elf.sections if one.name.startswith(".nv.shared."))
-            + RESERVED_SHARED
+            + cubin.RESERVED_SHARED
         )
         self.stalls = stalls(content)
         self.asks_shared = any(map(self._is_shared, range(len(code.words))))
@@ -153,14 +152,12 @@ class SassRun(Run):
         )
         return replace(found, shared=shared, program=program)
 
-    def warps(
+    def _warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, assumed: Assumed
     ) -> Warps:
-        """Return what follows the warps of the *launched* programs."""
         return Warps(self.code, needed, launched, visits, assumed)
 
-    def needed(self, *, addresses: bool) -> Slice:
-        """Return the instructions to compute: for branches, and for *addresses* if wanted."""
+    def _needed(self, *, addresses: bool) -> Slice:
         return accesses_of(self.code) if addresses else slice_of(self.code, frozenset())
 
     def axes_read(self, needed: Slice) -> Collection[int]:
@@ -176,40 +173,23 @@ class SassRun(Run):
             asked.add(SPECIAL_PROGRAM[0])
         return [axis for axis, number in enumerate(SPECIAL_PROGRAM) if number in asked]
 
-    def access_of(self, number: int) -> tuple[str, int] | None:
-        """Return the kind of an access to global memory and its bytes per thread; else None."""
-        opcode = self.code.opcodes[number]
-        if opcode not in ACCESSES:
-            return None
-        operation = OPERATIONS.get(opcode, "store")
-        return operation, self.code.decoder.moved_bytes(self.code.words[number])
-
-    def adds_floats(self, number: int) -> bool:
-        """Tell whether an instruction is known to be an atomic operation on floats."""
+    def _adds_floats(self, number: int) -> bool:
         return self.code.words[number] & 0x1FF in {operations.ATOMG_FLOAT, operations.REDG}
 
-    def visiting(self, programs: int) -> tuple[Asking, Visits]:
-        """Return what records the accesses of *programs* programs, including to shared memory."""
-        asking, visits = super().visiting(programs)
+    def _visiting(self, programs: int) -> tuple[Asking, Visits]:
+        asking, visits = super()._visiting(programs)
         serving = Serving(programs, self.threads, self.code.decoder)
         self._serving.append(serving)
         return asking, replace(visits, of_shared=serving.visit)
 
-    def marks(self, often: Mapping[int, float]) -> Marks:
-        """Return what is known of each instruction."""
+    def _marks(self, often: Mapping[int, float]) -> Marks:
         waited = waits(self.code, self.stalls, often, self.threads)
-        words, opcodes = self.code.words, self.code.opcodes
+        words = self.code.words
         return Marks(
             self.stalls,
             [stall + waited.get(number, 0.0) for number, stall in enumerate(self.stalls)],
-            [
-                WARP * operations.local_bytes(word) if opcode in LOCAL else 0
-                for word, opcode in zip(words, opcodes, strict=True)
-            ],
-            [
-                product_flops(word) if opcode in TENSOR else 0
-                for word, opcode in zip(words, opcodes, strict=True)
-            ],
+            [WARP * local_bytes(word) if word & 0x1FF in LOCAL else 0 for word in words],
+            [product_flops(word) for word in words],
             live_registers(self.code),
         )
 

@@ -6,13 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.amdgcn import (
-    amdgcn_scratch_width,
-    architecture_of,
-    descriptor_number,
-    kernel_metadata,
-    kind_of,
-)
+from occupancy_lab.compiling import amdgcn
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.followed import Marks, Run
 from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
@@ -60,13 +54,13 @@ class GcnRun(Run):
         grid: Sequence[int],
         values: Mapping[str, Sequence[int]],
     ) -> None:
-        if int(kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
+        if int(amdgcn.kernel_metadata(assembly, texts.name).get(".wavefront_size", "0")) != LANES:
             unreadable(
                 f"The instructions that {texts.name} executes are not counted: waves of 32 lanes"
                 " are not followed."
             )
-        numbers = [descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
-        architecture = architecture_of(assembly)
+        numbers = [amdgcn.descriptor_number(assembly, texts.name, one) for one in DESCRIBED]
+        architecture = amdgcn.architecture_of(assembly)
         if None in numbers or architecture is None:
             unreadable(f"The amdgcn does not say how programs of {texts.name!r} begin, or where.")
         self.users, *self.axes = (one or 0 for one in numbers)
@@ -76,30 +70,23 @@ class GcnRun(Run):
         whole = (*grid, 1, 1)[:3]
         passed = Passed.of_amdgcn(assembly, texts.name, names, arguments, values, whole, threads)
         code = read_gcn(assembly, texts.name)
-        self.local = [amdgcn_scratch_width(one.text) or 0 for one in code.instructions]
-        kinds = [kind_of(one.text) for one in code.instructions]
+        self.local = [amdgcn.scratch_width(one.text) or 0 for one in code.instructions]
+        kinds = [amdgcn.kind_of(one.text) for one in code.instructions]
         places = [one.place for one in code.instructions]
         super().__init__(code, passed, places, kinds, whole, threads)
+        self.accessing = code.accesses
 
-    def warps(
+    def _warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, assumed: Assumed
     ) -> Warps:
-        """Return what follows the waves of the *launched* programs."""
         waves = Waves(self.code, needed, launched, visits, assumed)
         waves.begin(self.users, self.axes)
         return waves
 
-    def needed(self, *, addresses: bool) -> Slice:
-        """Return the instructions to compute: for branches, and for *addresses* if wanted."""
+    def _needed(self, *, addresses: bool) -> Slice:
         return slice_of(self.code, self.code.accesses if addresses else ())
 
-    def access_of(self, number: int) -> tuple[str, int] | None:
-        """Return the kind of an access to global memory and its bytes per lane; else None."""
-        code: GcnCode = self.code
-        return code.accesses.get(number)
-
-    def marks(self, often: Mapping[int, float]) -> Marks:
-        """Return what is known of each instruction."""
+    def _marks(self, often: Mapping[int, float]) -> Marks:
         instructions, architecture = self.code.instructions, self.architecture
         flops = [wave_flops(one) for one in instructions]
         cycles = [issue_cycles(one) for one in instructions]
@@ -198,24 +185,20 @@ class GcnWaits(Waits):
             if one.name == "s_waitcnt"
         }
 
-    def reset(self) -> None:
-        """Forget pending accesses and products."""
+    def _reset(self) -> None:
         self._counters = {"vm": Groups(), "lgkm": Groups()}
         self._free = 0.0
 
-    def matters(self, number: int) -> bool:
-        """Tell whether an instruction is a wait, an access or a product."""
+    def _matters(self, number: int) -> bool:
         return any(number in one for one in (self._waiting, self._counted, self._products))
 
-    def ready(self, number: int) -> float:
-        """Return when enough accesses have completed, or when the matrix core is free."""
+    def _ready(self, number: int) -> float:
         if number in self._products:
             return self._free
         waiting = self._waiting.get(number, ())
         return max((self._counters[one].until(left) for one, left in waiting), default=0.0)
 
-    def begin(self, number: int) -> None:
-        """Begin an access or a product."""
+    def _begin(self, number: int) -> None:
         if number in self._products:
             self._free = self.now + self.parts * self._products[number]
         elif number in self._counted:

@@ -10,16 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from occupancy_lab.work.arithmetic import (
-    WORD,
-    Array,
-    Results,
-    bit,
-    combined,
-    condition,
-    signed,
-    slots,
-)
+from occupancy_lab.work import arithmetic
+from occupancy_lab.work.arithmetic import WORD, Array, Results
 from occupancy_lab.work.operations import NUMBERED
 
 if TYPE_CHECKING:
@@ -51,8 +43,8 @@ FUNCTIONS: dict[int, Callable[[Array], Array]] = {
 
 def _first(word: int, value: Array) -> Array:
     found = value.view(np.float32)
-    found = np.abs(found) if bit(word, ABSOLUTE) else found
-    return -found if bit(word, NEGATED) else found
+    found = np.abs(found) if arithmetic.bit(word, ABSOLUTE) else found
+    return -found if arithmetic.bit(word, NEGATED) else found
 
 
 def _other(word: int, value: Array) -> Array:
@@ -60,8 +52,8 @@ def _other(word: int, value: Array) -> Array:
     found = value.view(np.float32)
     if word >> 9 & 7 in NUMBERED:
         return found
-    found = np.abs(found) if bit(word, 62) else found
-    return -found if bit(word, 63) else found
+    found = np.abs(found) if arithmetic.bit(word, 62) else found
+    return -found if arithmetic.bit(word, 63) else found
 
 
 def _is_plain(word: int, *besides: int) -> bool:
@@ -91,7 +83,7 @@ def ffma(word: int, values: Sequence[Array]) -> Results:
     if not _is_plain(word, NEGATED, THIRD_NEGATED):
         return [None]
     first, second, third = (one.view(np.float32) for one in values)
-    negations = (bool(bit(word, NEGATED)), *slots(word))
+    negations = (bool(arithmetic.bit(word, NEGATED)), *arithmetic.slots(word))
     first, second, third = (
         -one if negative else one
         for one, negative in zip((first, second, third), negations, strict=True)
@@ -105,8 +97,8 @@ def fminmax(word: int, values: Sequence[Array]) -> Results:
     if not _is_plain(word, NEGATED, ABSOLUTE, NAN_BIT):
         return [None]
     first, second = _first(word, values[0]), _other(word, values[1])
-    least, most = (np.minimum, np.maximum) if bit(word, NAN_BIT) else (np.fmin, np.fmax)
-    holds = condition(word, values[2], 87)
+    least, most = (np.minimum, np.maximum) if arithmetic.bit(word, NAN_BIT) else (np.fmin, np.fmax)
+    holds = arithmetic.condition(word, values[2], 87)
     chosen: Array = np.where(holds, least(first, second), most(first, second))
     return [chosen.astype(np.float32).view(np.uint32)]
 
@@ -114,7 +106,7 @@ def fminmax(word: int, values: Sequence[Array]) -> Results:
 def fselect(word: int, values: Sequence[Array]) -> Results:
     """Return a where the predicate holds, else b."""
     first, second = _first(word, values[0]), _other(word, values[1])
-    chosen: Array = np.where(condition(word, values[2], 87), first, second)
+    chosen: Array = np.where(arithmetic.condition(word, values[2], 87), first, second)
     return [chosen.view(np.uint32)]
 
 
@@ -128,8 +120,8 @@ def fsetp(word: int, values: Sequence[Array]) -> Results:
         if how >> place & 1:
             holds = holds | compare(first, second)
     holds = holds & ~unordered | (unordered if how >> 3 else False)
-    other = condition(word, values[2], 87)
-    return [combined(word, holds, other), combined(word, ~holds, other)]
+    other = arithmetic.condition(word, values[2], 87)
+    return [arithmetic.combined(word, holds, other), arithmetic.combined(word, ~holds, other)]
 
 
 def _is_of_singles(word: int) -> bool:
@@ -153,7 +145,7 @@ def i2f(word: int, values: Sequence[Array]) -> Results:
     """Return an integer as an FP32 number, rounded by the instruction's mode."""
     if not _is_of_singles(word):
         return [None]
-    value = signed(values[0]) if bit(word, 74) else values[0]
+    value = arithmetic.signed(values[0]) if arithmetic.bit(word, 74) else values[0]
     return [rounded(value.astype(np.float64), word >> MODE_BIT & 3).view(np.uint32)]
 
 
@@ -172,7 +164,7 @@ def f2i(word: int, values: Sequence[Array]) -> Results:
     if not _is_of_singles(word):
         return [None]
     exact = np.nan_to_num(_whole(word, values[0]).astype(np.float64))
-    limits = (-(2**31), 2**31 - 1) if bit(word, 72) else (0, WORD)
+    limits = (-(2**31), 2**31 - 1) if arithmetic.bit(word, 72) else (0, WORD)
     return [np.clip(exact, *limits).astype(np.int64).astype(np.uint32)]
 
 

@@ -41,35 +41,19 @@ def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
     kind = operation.results[0].type
     if name in DOTS:
         return _dot(operation, module, reach)
+    dtype = kind.dtype
     if name in {"tt.reduce", "tt.scan"}:
-        each = _combined(operation)
-        first = operation.operands[0].type
-        axis = operation.number("axis")
+        first, axis = operation.operands[0].type, operation.number("axis")
         length = first.shape[axis] if axis < len(first.shape) else 1
-        flops = math.prod(first.shape) // max(length, 1) * max(length - 1, 0) * each
-        if not flops:
-            return None
-        executions = reach.executions()
-        return Arithmetic(
-            module.place(operation),
-            name[3:],
-            first.dtype,
-            executions * flops,
-            executions,
-            kind.shape,
-        )
-    each = ELEMENTWISE.get(name, 0)
-    if not each or not kind.is_float:
+        others = math.prod(first.shape) // max(length, 1)
+        flops, dtype = others * max(length - 1, 0) * _combined(operation), first.dtype
+    else:
+        flops = ELEMENTWISE.get(name, 0) * math.prod(kind.shape) if kind.is_float else 0
+    if not flops:
         return None
-    executions = reach.executions()
-    return Arithmetic(
-        module.place(operation),
-        name.rpartition(".")[2],
-        kind.dtype,
-        executions * (each * math.prod(kind.shape)),
-        executions,
-        kind.shape,
-    )
+    place, executions = module.place(operation), reach.executions()
+    named = name.rpartition(".")[2]
+    return Arithmetic(place, named, dtype, executions * flops, executions, kind.shape)
 
 
 def _combined(operation: Operation) -> int:

@@ -7,7 +7,6 @@ allows, that is spread evenly over programs sorted by how much they execute.
 
 from __future__ import annotations
 
-import functools
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.asked import COUNTED, Asked, Asking
 from occupancy_lab.work.counts import (
     LOADS,
@@ -37,14 +36,7 @@ from occupancy_lab.work.samples import GOLDEN
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.tickets import Tickets
 from occupancy_lab.work.trips import ending_jumps
-from occupancy_lab.work.warps import (
-    MOST_NUMBERS,
-    Assumed,
-    Followed,
-    TooWideError,
-    Visits,
-    Warps,
-)
+from occupancy_lab.work.warps import MOST_NUMBERS, Assumed, Followed, TooWideError, Visits, Warps
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -71,10 +63,6 @@ AMOUNTS = {"threads": "threads", "places": "places"} | {one: f"most_{one}" for o
 SHARES = ("cached", "merged", "common", "turns", "distinct", "shared")
 """The shares of a GlobalAccess, which are fields of Asked too."""
 NOT_KNOWN = "values from memory"
-INSTRUCTIONS, STALLS, LOCAL_BYTES = "instructions", "stalls", "local bytes"
-FLOPS, NOT_DECODED = "FLOPs", "products whose shape is not known"
-SUMMED = frozenset({INSTRUCTIONS, STALLS, LOCAL_BYTES, FLOPS, NOT_DECODED})
-"""The sums for a line that are no kinds of instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +90,8 @@ class Run(ABC):
     """The first blocks of loops in which programs only wait for others."""
     loops: Sequence[Loop] = ()
     """The loops of the source, of which some have assumed trips or a limit."""
+    accessing: Mapping[int, tuple[str, int]]
+    """The kind of each access to global memory and its bytes per thread, by its number."""
     ctas = 1
     """CTAs per program: the CTAs of clusters are followed as if they were the grid's programs."""
 
@@ -127,45 +117,31 @@ class Run(ABC):
         """Bytes of shared memory that a program can reach, where its contents matter."""
 
     @abstractmethod
-    def warps(
+    def _warps(
         self, needed: Slice, launched: Launched, visits: Visits | None, assumed: Assumed
     ) -> Warps:
         """Return what follows the warps of the *launched* programs."""
 
     @abstractmethod
-    def needed(self, *, addresses: bool) -> Slice:
+    def _needed(self, *, addresses: bool) -> Slice:
         """Return the instructions to compute: for branches, and for *addresses* if wanted."""
 
     def axes_read(self, _needed: Slice) -> Collection[int]:
         """Return the axes of the grid along which the *needed* values differ between programs."""
         return range(len(self.grid))
 
-    @abstractmethod
-    def access_of(self, number: int) -> tuple[str, int] | None:
-        """Return the kind of an access to global memory and its bytes per thread; else None."""
-
-    def adds_floats(self, _number: int) -> bool:
+    def _adds_floats(self, _number: int) -> bool:
         """Tell whether an instruction is known to be an atomic operation on floats."""
         return False
 
-    @functools.cached_property
-    def accessing(self) -> Mapping[int, tuple[str, int]]:
-        """The kind of each access to global memory and its bytes per thread, by its number."""
-        found = ((number, self.access_of(number)) for number in range(len(self.places)))
-        return {number: access for number, access in found if access is not None}
-
-    def bytes_of(self, number: int) -> int:
-        """Return the bytes per thread of an access to global memory, 0 for other instructions."""
-        return self.accessing[number][1] if number in self.accessing else 0
-
     @abstractmethod
-    def marks(self, often: Mapping[int, float]) -> Marks:
+    def _marks(self, often: Mapping[int, float]) -> Marks:
         """Return what is known of each instruction; *often* has the executions of each block."""
 
-    def visiting(self, programs: int) -> tuple[Asking, Visits]:
+    def _visiting(self, programs: int) -> tuple[Asking, Visits]:
         """Return what records the accesses of *programs* programs."""
-        tensor_at = self.passed.tensor_at
-        asking = Asking(programs, self.threads, tensor_at, self.bytes_of, self.code.lanes)
+        moved = {number: size for number, (_, size) in self.accessing.items()}
+        asking = Asking(programs, self.threads, self.passed.tensor_at, moved, self.code.lanes)
         return asking, Visits(asking.visit)
 
     def executed(self) -> Executed:
@@ -208,8 +184,8 @@ class Run(ABC):
     def _forget_written(self) -> None:
         """Treat the contents of tensors that the launch writes as unknown."""
         some = spread(self.programs, min(self.programs, LEAST_PROGRAMS))
-        asking, visits = self.visiting(len(some))
-        needed = self.needed(addresses=True)
+        asking, visits = self._visiting(len(some))
+        needed = self._needed(addresses=True)
         assumed = Assumed(None, self._endings()[0])
         self._followed(needed, some, assumed, visits, MOST_BLOCKS_OF_ADDRESSES)
         for number, asked in asking.by_instruction.items():
@@ -225,7 +201,7 @@ class Run(ABC):
         unusual values take. Where the source limits the trips of its loops, this is done with the
         fewest and with the most; with these, `typical` is what they did last.
         """
-        needed = self.needed(addresses=False)
+        needed = self._needed(addresses=False)
         each = self._endings()
         most = MOST_PROGRAMS
         while True:
@@ -240,8 +216,7 @@ class Run(ABC):
                         found = self._followed(needed, some, Assumed(assume, endings))
                         ways.append(found.of_all(standing))
                         if not found.is_whole:
-                            message = "Following its warps takes too long."
-                            raise BinaryError(message)
+                            unreadable("Following its warps takes too long.")
                         if assume and not found.unknown:
                             break
                     if endings is each[0]:
@@ -300,7 +275,7 @@ class Run(ABC):
             self.ctas,
             Tickets(numbers, self.programs) if self.ctas == 1 else None,
         )
-        return self.warps(needed, launched, visits, assumed).follow(
+        return self._warps(needed, launched, visits, assumed).follow(
             self.most_blocks if most is None else most
         )
 
@@ -341,11 +316,11 @@ class Run(ABC):
         warps = self.programs * self.threads / self.code.lanes
         room = ADDRESSES / max(times / warps, 1.0) / self.threads
         some = chosen[self._sample(way, len(chosen), max(int(room), LEAST_PROGRAMS))]
-        needed = self.needed(addresses=True)
+        needed = self._needed(addresses=True)
         found: list[Mapping[int, Asked]] = []
         unknown: set[int] = set()
         for assume in (True, False):
-            asking, visits = self.visiting(len(some))
+            asking, visits = self._visiting(len(some))
             assumed = Assumed(assume, self._endings()[0])
             followed = self._followed(needed, some, assumed, visits, MOST_BLOCKS_OF_ADDRESSES)
             unknown |= followed.unknown.keys()
@@ -408,57 +383,42 @@ class Run(ABC):
             is_known=all(one.is_known for one in known),
             **amounts,
             **shares,
-            adds_floats=self.adds_floats(number),
+            adds_floats=self._adds_floats(number),
             asking=min(asking, 1.0),
         )
 
     def _lines(self, executions: Mapping[int, Amount]) -> tuple[ExecutedLine, ...]:
-        found: dict[int, dict[str | None, list[tuple[Amount, int]]]] = defaultdict(
-            lambda: defaultdict(list)
-        )
         often = {start: self._typical(one) for start, one in executions.items()}
-        marks = self.marks(often)
+        marks = self._marks(often)
+        by_place: dict[int, list[tuple[Amount, int]]] = defaultdict(list)
         cycles: Counter[int] = Counter()
-        live: Counter[int] = Counter()
         for start, block in self.code.blocks.items():
-            if executions[start] == NOTHING:
-                continue
-            counts: dict[int, dict[str | None, int]] = defaultdict(lambda: defaultdict(int))
-            for number in range(block.start, block.stop):
-                place, flops = id(self.places[number]), marks.flops[number]
-                counter = counts[place]
-                live[place] = max(live[place], marks.live[number])
-                counter[INSTRUCTIONS] += 1
-                counter[STALLS] += marks.stalls[number]
-                counter[self.kinds[number]] += 1
-                cycles[place] += round(often[start] * marks.stands[number])
-                if marks.local_bytes[number]:
-                    counter[LOCAL_BYTES] += marks.local_bytes[number]
-                if flops is None:
-                    counter[NOT_DECODED] += 1
-                elif flops:
-                    counter[FLOPS] += flops
-            for place, counter in counts.items():
-                for kind, times in counter.items():
-                    found[place][kind].append((executions[start], times))
-        places = {id(one): one for one in self.places}
-        lines = [
-            ExecutedLine(
-                places[place],
-                weighted(kinds[INSTRUCTIONS]),
-                {
-                    kind: weighted(amounts)
-                    for kind, amounts in kinds.items()
-                    if kind is not None and kind not in SUMMED
-                },
-                weighted(kinds[STALLS]),
+            if executions[start] != NOTHING:
+                for number in range(block.start, block.stop):
+                    place = id(self.places[number])
+                    by_place[place].append((executions[start], number))
+                    cycles[place] += round(often[start] * marks.stands[number])
+
+        def line(place: int, some: Sequence[tuple[Amount, int]]) -> ExecutedLine:
+            kinds: dict[str, list[Amount]] = defaultdict(list)
+            for times, number in some:
+                if (kind := self.kinds[number]) is not None:
+                    kinds[kind].append(times)
+            local = [(times, moved) for times, one in some if (moved := marks.local_bytes[one])]
+            flops = [(times, done) for times, one in some if (done := marks.flops[one]) != 0]
+            known = [(times, done) for times, done in flops if done is not None]
+            return ExecutedLine(
+                self.places[some[0][1]],
+                total(times for times, _ in some),
+                {kind: total(amounts) for kind, amounts in kinds.items()},
+                weighted((times, marks.stalls[number]) for times, number in some),
                 cycles[place],
-                weighted(kinds[LOCAL_BYTES]),
-                None if NOT_DECODED in kinds else weighted(kinds[FLOPS]),
-                live[place],
+                weighted(local),
+                weighted(known) if len(known) == len(flops) else None,
+                max(marks.live[number] for _, number in some),
             )
-            for place, kinds in found.items()
-        ]
+
+        lines = (line(*one) for one in by_place.items())
         return tuple(sorted(lines, key=lambda one: -one.instructions.low))
 
     def _typical(self, executions: Amount) -> float:
@@ -469,11 +429,7 @@ class Run(ABC):
         return executions.middle
 
     def _loop(
-        self,
-        header: int,
-        executions: Mapping[int, Amount],
-        ways: Sequence[Followed],
-        programs: int,
+        self, header: int, executions: Mapping[int, Amount], ways: Sequence[Followed], programs: int
     ) -> ExecutedLoop:
         loops = self.code.loops
         inside = loops[header]

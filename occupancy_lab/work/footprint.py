@@ -11,33 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work.accesses import (
-    Cells,
-    Runs,
-    Touch,
-    combined,
-    counted_values,
-    distinct_rows,
-    far_apart,
-    grouped,
-    restricted,
-    runs_at,
-    runs_of,
-    tile_mask,
-    tile_offsets,
-    tile_runs,
-)
+from occupancy_lab.work import accesses, reuse
+from occupancy_lab.work.accesses import Cells, Runs, Touch
 from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Access, Amount, Footprint, Reuse
-from occupancy_lab.work.reuse import (
-    LEAST_DISTANCE,
-    Blocks,
-    Schedule,
-    blocks_of,
-    distances,
-    moments,
-    reuses,
-    steps_of,
-)
 from occupancy_lab.work.tiles import GRID_AXES, MOST_CELLS, TooLargeError
 
 if TYPE_CHECKING:
@@ -234,8 +210,8 @@ def touched(touch: Touch, groups: Sequence[Cells], unit: int = 1) -> tuple[Bytes
         if len(kinds) > MOST_KINDS:
             raise TooManyRunsError
     rows = np.array([codes for codes, _, _ in kinds])
-    first, place = distinct_rows(rows)
-    runs = tile_runs(touch, rows[first])
+    first, place = accesses.distinct_rows(rows)
+    runs = accesses.tile_runs(touch, rows[first])
     bounds = np.searchsorted(runs.rows, np.arange(len(first) + 1))
     several, number = [], 0
     for (_, shift, steps), row in zip(kinds, place, strict=True):
@@ -255,33 +231,33 @@ def touched(touch: Touch, groups: Sequence[Cells], unit: int = 1) -> tuple[Bytes
 
 def _one_by_one(touch: Touch, groups: Sequence[Cells], unit: int) -> Bytes | None:
     """Return `touched` by listing each program and iteration; None where that takes longer."""
-    tiles = combined([_first_of_codes(one) for one in groups], None).codes
-    tiles = tiles[distinct_rows(tiles)[0]]
-    runs = tile_runs(touch, tiles)
+    tiles = accesses.combined([_first_of_codes(one) for one in groups], None).codes
+    tiles = tiles[accesses.distinct_rows(tiles)[0]]
+    runs = accesses.tile_runs(touch, tiles)
     each, number = len(runs.rows) / len(tiles), math.prod(len(one.starts) for one in groups)
     are_many = each * number > max(FEW_RUNS, RUNS_A_KIND * len(tiles))
     if are_many and unit == 1:
         return None
-    cells = combined(groups, None)
-    starts, (_, place) = cells.starts, distinct_rows(cells.codes)
+    cells = accesses.combined(groups, None)
+    starts, (_, place) = cells.starts, accesses.distinct_rows(cells.codes)
     if are_many:
         rests = starts % unit
-        kinds, places = distinct_rows(np.column_stack([place, rests]))
+        kinds, places = accesses.distinct_rows(np.column_stack([place, rests]))
         if each * len(kinds) > MOST_MERGED:
             return None
-        index, rows = runs_at(runs, np.arange(len(kinds)), place[kinds])
+        index, rows = accesses.runs_at(runs, np.arange(len(kinds)), place[kinds])
         shift = rests[kinds][rows]
         runs = Runs(rows, runs.starts[index] + shift, runs.ends[index] + shift).whole(unit)
         place, starts = places, starts - rests
         if np.bincount(runs.rows, minlength=len(kinds))[place].sum() > FEW_RUNS:
             return None
-    index, shift = runs_at(runs, starts, place)
+    index, shift = accesses.runs_at(runs, starts, place)
     begins, ends = runs.starts[index] + shift, runs.ends[index] + shift
     return merged(begins // unit * unit, -(-ends // unit) * unit)
 
 
 def _first_of_codes(cells: Cells) -> Cells:
-    first, _ = distinct_rows(cells.codes)
+    first, _ = accesses.distinct_rows(cells.codes)
     return Cells(cells.codes[first], cells.starts[first], cells.weights[first])
 
 
@@ -300,12 +276,15 @@ def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
     if not len(cells.starts):
         return []
     if not cells.codes.any():
-        return [(cells.codes[0], counted_values(cells.starts)[0])]
-    first, place = distinct_rows(cells.codes)
+        return [(cells.codes[0], accesses.counted_values(cells.starts)[0])]
+    first, place = accesses.distinct_rows(cells.codes)
     order = np.argsort(place, kind="stable")
     parts = np.split(cells.starts[order], np.searchsorted(place[order], np.arange(1, len(first))))
     return [
-        (cells.codes[one], part if (part[1:] > part[:-1]).all() else counted_values(part)[0])
+        (
+            cells.codes[one],
+            part if (part[1:] > part[:-1]).all() else accesses.counted_values(part)[0],
+        )
         for one, part in zip(first, parts, strict=True)
     ]
 
@@ -350,7 +329,7 @@ def accessed(touch: Touch, asked: Amount) -> Accessed:
     """Return what is known of an access that requests *asked* bytes."""
     if not is_certain(touch):
         return Accessed(touch, asked, (), ())
-    groups = grouped(touch, None)
+    groups = accesses.grouped(touch, None)
     found = sectors = None
     with contextlib.suppress(TooManyRunsError):
         found = touched(touch, groups)
@@ -424,19 +403,19 @@ def _granules(touch: Touch) -> Bytes:
     programs = number
     if is_known and touch.writes:
         programs = max(number, 2 * LINE // (math.prod(touch.shape) * touch.item_bytes))
-    some = restricted(touch, _middle(touch.reach.sizes, programs, number))
-    cells = combined(grouped(some, None), None)
+    some = accesses.restricted(touch, _middle(touch.reach.sizes, programs, number))
+    cells = accesses.combined(accesses.grouped(some, None), None)
     if not len(cells.weights):
         return Bytes(cells.weights, cells.weights)
-    first, place = distinct_rows(cells.codes)
+    first, place = accesses.distinct_rows(cells.codes)
     codes = cells.codes[first]
     if is_known:
-        runs = tile_runs(some, codes)
+        runs = accesses.tile_runs(some, codes)
     else:
-        offsets = tile_offsets(some, codes)
-        moved = offsets + far_apart(some, offsets)
-        runs = runs_of(moved, tile_mask(some, codes), some.item_bytes)
-    index, shift = runs_at(runs, cells.starts, place)
+        offsets = accesses.tile_offsets(some, codes)
+        moved = offsets + accesses.far_apart(some, offsets)
+        runs = accesses.runs_of(moved, accesses.tile_mask(some, codes), some.item_bytes)
+    index, shift = accesses.runs_at(runs, cells.starts, place)
     starts, ends = runs.starts[index] + shift, runs.ends[index] + shift
     return merged(starts // GRANULE * GRANULE, -(-ends // GRANULE) * GRANULE)
 
@@ -457,12 +436,12 @@ def footprints(
     grid: tuple[int, int, int],
     resident: int | None,
     sizes: Mapping[str, int],
-    accesses: Sequence[Access],
+    counted: Sequence[Access],
 ) -> tuple[Footprint, ...]:
     """Return the footprint of each tensor.
 
-    *sizes* has the bytes of tensors, and *resident* programs run at once. *accesses* are the same
-    ones as *several*, counted.
+    *sizes* has the bytes of tensors, and *resident* programs run at once. *counted* are the
+    counts of the same accesses as *several*.
     """
     found, wholes = [], {}
     for tensor in dict.fromkeys(one.touch.tensor for one in several):
@@ -491,8 +470,8 @@ def footprints(
             wholes[tensor] = whole.low
     if resident is None:
         return tuple(found)
-    schedule = Schedule(grid, max(resident, 1))
-    again = _touched_again(several, wholes, schedule, accesses)
+    schedule = reuse.Schedule(grid, max(resident, 1))
+    again = _touched_again(several, wholes, schedule, counted)
     unknown = None, ()
     return tuple(
         replace(one, again=read, rewritten=written)
@@ -521,26 +500,26 @@ def _bounds(several: Sequence[Accessed]) -> tuple[int, int] | None:
 def _touched_again(
     several: Sequence[Accessed],
     wholes: Mapping[str | None, int],
-    schedule: Schedule,
-    accesses: Sequence[Access],
+    schedule: reuse.Schedule,
+    counted: Sequence[Access],
 ) -> dict[str | None, tuple[tuple[Reuse, ...], tuple[Reuse, ...]]]:
     """Return what is read and written again of each tensor whose distinct bytes *wholes* has."""
     asked: Counter[str | None] = Counter()
-    for one, access in zip(several, accesses, strict=True):
+    for one, access in zip(several, counted, strict=True):
         asked[one.touch.tensor] += access.sectors.low * SECTOR
     whole = sum(wholes.values())
     often = [one for one, size in wholes.items() if asked[one] > size > SMALL_SHARE * whole]
     found: dict[str | None, Any] = dict.fromkeys(wholes, ((), ()))
-    if not often or whole < LEAST_DISTANCE:
+    if not often or whole < reuse.LEAST_DISTANCE:
         return found
-    when = moments([one.touch for one in several], [one.asked.low for one in several])
-    blocks: dict[str | None, list[Blocks]] = {one: [] for one in wholes}
-    for one, moment, access in zip(several, when, accesses, strict=True):
+    when = reuse.moments([one.touch for one in several], [one.asked.low for one in several])
+    blocks: dict[str | None, list[reuse.Blocks]] = {one: [] for one in wholes}
+    for one, moment, access in zip(several, when, counted, strict=True):
         if (tensor := one.touch.tensor) in blocks and is_certain(one.touch):
-            blocks[tensor].append(blocks_of(one.touch, moment, schedule, access.occupied))
-    steps = {name: steps_of(blocks[name], size, schedule) for name, size in wholes.items()}
-    between = distances(sum(one.touched for one in steps.values()), schedule)
+            blocks[tensor].append(reuse.blocks_of(one.touch, moment, schedule, access.occupied))
+    steps = {name: reuse.steps_of(blocks[name], size, schedule) for name, size in wholes.items()}
+    between = reuse.distances(sum(one.touched for one in steps.values()), schedule)
     for name in often:
         matrices = steps[name].again, steps[name].rewritten
-        found[name] = tuple(reuses(one, between, schedule.share) for one in matrices)
+        found[name] = tuple(reuse.reuses(one, between, schedule.share) for one in matrices)
     return found

@@ -10,35 +10,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.amdgcn import (
-    AMDGCN_ACCESS,
-    END,
-    amdgcn_scratch_width,
-    amdgcn_width,
-    is_scratch,
-    kernel_body,
-    kind_of,
-)
-from occupancy_lab.compiling.flow import natural_loops
+from occupancy_lab.compiling import amdgcn
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ALWAYS, FIRST_PLACE, PREDICATES, UNIFORM, bits
-from occupancy_lab.work.slices import (
-    EXIT,
-    MOST_INSTRUCTIONS,
-    Block,
-    Jump,
-    sliced,
-)
+from occupancy_lab.work.slices import EXIT, MOST_INSTRUCTIONS, Jump, blocks_of, sliced
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from occupancy_lab.work.slices import Slice
+    from occupancy_lab.work.slices import Block, Slice
 
 VCC, M0, EXEC = 106, 124, 126
 """The first scalar register of each, as instructions encode it."""
@@ -167,10 +151,10 @@ class GcnCode:
 
 def _access(one: Instruction) -> tuple[str, int] | None:
     """Return the kind of an access to global memory and its bytes per lane; else None."""
-    found = AMDGCN_ACCESS.match(one.text)
-    if found is not None and not is_scratch(found[1], found[4]):
-        width = amdgcn_width(found[3])
-        operation = "copy" if kind_of(one.text) == "async_copies" else found[2]
+    found = amdgcn.ACCESS.match(one.text)
+    if found is not None and not amdgcn.is_scratch(found[1], found[4]):
+        width = amdgcn.lane_width(found[3])
+        operation = "copy" if amdgcn.kind_of(one.text) == "async_copies" else found[2]
         return None if width is None else (operation, width)
     if ATOMIC.match(one.name):
         return "atomic", 8 if WIDE_ATOMIC.search(one.name) else 4
@@ -247,7 +231,7 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
     place = UNKNOWN_PLACE
     once: dict[Place, Place] = {}
     for label, file, line, column, comment, operation, rest in TEXT.findall(
-        kernel_body(assembly, name)
+        amdgcn.kernel_body(assembly, name)
     ):
         if label:
             labels[label] = len(found)
@@ -261,14 +245,13 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
         elif operation.startswith(UNKNOWN_JUMPS):
             unreadable(f"The kernel has a kind of jump that is not followed ({operation}).")
         else:
-            if operation.startswith(("s_branch", "s_cbranch", END)):
+            if operation.startswith(("s_branch", "s_cbranch", amdgcn.END)):
                 jumps[len(found)] = operation, rest.strip()
             found.append(_instruction(operation, rest.strip(), place))
     if not found or len(found) > MOST_INSTRUCTIONS:
         unreadable(f"The amdgcn has {len(found)} instructions of {name!r}: none, or too many.")
-    blocks = _blocks(len(found), labels, jumps)
-    loops = natural_loops({start: one.successors for start, one in blocks.items()})
-    return GcnCode(found, blocks, loops)
+    ends = {number: _jump(*one, labels) for number, one in jumps.items()}
+    return GcnCode(found, *blocks_of(len(found), labels.values(), ends))
 
 
 def _instruction(operation: str, rest: str, place: Place) -> Instruction:
@@ -305,7 +288,7 @@ def _instruction(operation: str, rest: str, place: Place) -> Instruction:
 def scratch_places(name: str, operands: Sequence[str]) -> tuple[int, ...] | None:
     """Return the places of the words of scratch memory that a spill moves; else None."""
     text = ", ".join(operands)
-    width = amdgcn_scratch_width(f"{name} {text}")
+    width = amdgcn.scratch_width(f"{name} {text}")
     is_first = name.startswith("scratch_store")
     if not width or width % 4 or operands[0 if is_first else 1] != "off":
         return None
@@ -335,30 +318,13 @@ def _sides(name: str, operands: tuple[str, ...]) -> tuple[tuple[str, ...], tuple
     return operands[:number], (*operands[number:], *own)
 
 
-def _blocks(
-    length: int, labels: Mapping[str, int], jumps: Mapping[int, tuple[str, str]]
-) -> Mapping[int, Block]:
-    targets = {number: labels.get(target) for number, (_, target) in jumps.items()}
-    starts = {0, *labels.values(), *(number + 1 for number in jumps)}
-    borders = [*sorted(start for start in starts if 0 <= start < length), length]
-    blocks = {}
-    for start, stop in pairwise(borders):
-        block = blocks[start] = Block(start, stop, None)
-        if stop - 1 not in jumps:
-            block.successors.append(stop)
-            continue
-        operation, target = jumps[stop - 1]
-        if operation.startswith(END):
-            block.jump = Jump(EXIT)
-            continue
-        if targets[stop - 1] is None:
-            unreadable(f"The kernel jumps to {target!r}, which is not in it.")
-        condition = CONDITIONS.get(operation.rpartition("_")[2])
-        block.jump = Jump(ALWAYS, targets[stop - 1], () if condition is None else (condition,))
-        block.successors += [stop] * (condition is not None) + [targets[stop - 1] or 0]
-    for block in blocks.values():
-        block.successors = [one for one in block.successors if one in blocks]
-    return blocks
+def _jump(operation: str, target: str, labels: Mapping[str, int]) -> Jump:
+    if operation.startswith(amdgcn.END):
+        return Jump(EXIT)
+    if target not in labels:
+        unreadable(f"The kernel jumps to {target!r}, which is not in it.")
+    condition = CONDITIONS.get(operation.rpartition("_")[2])
+    return Jump(ALWAYS, labels[target], () if condition is None else (condition,))
 
 
 def slice_of(code: GcnCode, roots: Collection[int] = ()) -> Slice:

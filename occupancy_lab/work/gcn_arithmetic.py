@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array: TypeAlias = Any
 
-WORD_BITS, HALF = 32, 0xFFFF
+WORD_BITS, HALF, LOW_24 = 32, 0xFFFF, np.uint32(0xFFFFFF)
 LINEAR, COMPARED, PLAIN = "move", "isetp", ""
 """The labels by which `skipping` knows how results grow from pass to pass."""
 SAVE = "save "
@@ -169,13 +169,10 @@ def _shifts() -> dict[str, Form]:
         compute = functools.partial(shift, how=name)
         for bits, letter in (("32", "w"), ("64", "q")):
             forms[f"s_{name}_{kind}{bits}"] = Form(f"{letter}w", f"{letter}c", compute, linear)
-            turned = functools.partial(_turned, compute)
-            forms[f"v_{name}rev_{kind}{bits}"] = Form(f"w{letter}", letter, turned, linear)
+            forms[f"v_{name}rev_{kind}{bits}"] = Form(
+                f"w{letter}", letter, lambda a, b, compute=compute: compute(b, a), linear
+            )
     return forms
-
-
-def _turned(compute: Callable[[Array, Array], Array], first: Array, second: Array) -> Array:
-    return compute(second, first)
 
 
 def _comparisons() -> dict[str, Form]:
@@ -224,8 +221,7 @@ def reversed_bits(value: Array) -> Array:
 
 def _signed24(value: Array) -> Array:
     return words(
-        (value & np.uint32(0xFFFFFF)).astype(np.int64)
-        - ((value & np.uint32(0x800000)).astype(np.int64) << 1)
+        (value & LOW_24).astype(np.int64) - ((value & np.uint32(0x800000)).astype(np.int64) << 1)
     )
 
 
@@ -319,13 +315,9 @@ FORMS: Mapping[str, Form] = {
     "v_bfi_b32": Form("www", "w", lambda a, b, c: a & b | ~a & c),
     "v_bfe_u32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=False)),
     "v_bfe_i32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=True)),
-    "v_mul_u32_u24": Form(
-        "ww", "w", lambda a, b: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF))
-    ),
+    "v_mul_u32_u24": Form("ww", "w", lambda a, b: (a & LOW_24) * (b & LOW_24)),
     "v_mul_i32_i24": Form("ww", "w", lambda a, b: _signed24(a) * _signed24(b)),
-    "v_mad_u32_u24": Form(
-        "www", "w", lambda a, b, c: (a & np.uint32(0xFFFFFF)) * (b & np.uint32(0xFFFFFF)) + c
-    ),
+    "v_mad_u32_u24": Form("www", "w", lambda a, b, c: (a & LOW_24) * (b & LOW_24) + c),
     "v_mad_i32_i24": Form("www", "w", lambda a, b, c: _signed24(a) * _signed24(b) + c),
     "v_mad_u64_u32": Form(
         "wwq", "q", lambda a, b, c: a.astype(np.uint64) * b.astype(np.uint64) + c

@@ -144,10 +144,6 @@ def _truncated(one: Any, other: Any) -> Any:
     return np.where((one < 0) != (other < 0), -quotient, quotient)
 
 
-def _floored(one: Any, other: Any) -> Any:
-    return one // _safe(other)
-
-
 def _ceiling(one: Any, other: Any) -> Any:
     return -(-one // _safe(other))
 
@@ -430,7 +426,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "arith.muli": _multiply,
     "arith.divsi": _divided(_truncated),
     "arith.divui": _divided(_truncated, unsigned=True),
-    "arith.floordivsi": _divided(_floored),
+    "arith.floordivsi": _divided(lambda one, other: one // _safe(other)),
     "arith.ceildivsi": _divided(_ceiling),
     "arith.ceildivui": _divided(_ceiling, unsigned=True),
     "arith.remsi": _remainder(),

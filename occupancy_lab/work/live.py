@@ -11,25 +11,12 @@ matrices, has the same sources.
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.sass import OPCODES
 from occupancy_lab.work import operations
 from occupancy_lab.work.gcn import ACCUMULATION, LAST_PLACE, LAST_VECTOR, VECTORS
-from occupancy_lab.work.operations import (
-    FIRST_PLACE,
-    HGMMA,
-    OTHER_LAST,
-    STACK,
-    ZERO,
-    Decoder,
-    bits,
-    loaded_registers,
-    matrix_registers,
-    tensor_memory_registers,
-    warpgroup_registers,
-)
+from occupancy_lab.work.operations import bits, loaded_registers, warpgroup_registers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -39,21 +26,21 @@ if TYPE_CHECKING:
 
 TENSOR = frozenset(OPCODES["tensor_instructions"].values())
 HMMA, IMMA, QMMA, HGMMA_FLOAT = 0x03C, 0x037, 0x07A, 0x1F0
-HMMA_DEPTHS: Mapping[int, int] = MappingProxyType({0: 8, 1: 16, 2: 4})
+HMMA_DEPTHS: Mapping[int, int] = {0: 8, 1: 16, 2: 4}
 """k of an HMMA with 16 x 8 results, by bits 75 and 78."""
-IMMA_DEPTHS: Mapping[int, int] = MappingProxyType({4: 16, 5: 32, 6: 64})
+IMMA_DEPTHS: Mapping[int, int] = {4: 16, 5: 32, 6: 64}
 """k of an IMMA with 16 x 8 results, by bits 75, 85 and 86; other IMMAs have 8 x 8 results."""
 QMMA_DEPTH = 32
-WARPGROUP_DEPTHS: Mapping[int, int] = MappingProxyType({0: 16, 1: 16, 2: 8})
+WARPGROUP_DEPTHS: Mapping[int, int] = {0: 16, 1: 16, 2: 8}
 """k of an HGMMA, by bits 76 and 77: of fp16, bf16 and tf32. Each is a row of 32 bytes."""
 WARPGROUP_BYTES = 32
 """k of warp groups' products with types of one byte."""
 
 FIRST, SECOND, THIRD = 24, 32, 64
 """Bit positions of the source registers in an instruction."""
-THREAD_REGISTERS = (1 << ZERO) - 1
+THREAD_REGISTERS = (1 << operations.ZERO) - 1
 VGPRS = bits([*range(VECTORS, VECTORS + LAST_VECTOR), LAST_PLACE])
-AGPRS = bits(range(FIRST_PLACE, FIRST_PLACE + ACCUMULATION))
+AGPRS = bits(range(operations.FIRST_PLACE, operations.FIRST_PLACE + ACCUMULATION))
 """The vector registers of AMD's GPUs, and their accumulation registers."""
 GUARD = 12
 """The bit position of an instruction's guard predicate."""
@@ -76,9 +63,9 @@ _OPERANDS = {
         *(0x03E, 0x046, 0x047, 0x076, FFMA2),
     ),
 }
-OPERANDS: Mapping[int, int] = MappingProxyType(
-    {opcode: kind for kind, opcodes in _OPERANDS.items() for opcode in opcodes}
-)
+OPERANDS: Mapping[int, int] = {
+    opcode: kind for kind, opcodes in _OPERANDS.items() for opcode in opcodes
+}
 """The sources of an instruction: only the first, only the last, two, or three."""
 PAIRS = frozenset({0x028, 0x029, 0x02A, 0x02B, FFMA2, FMUL2, FADD2})
 """Instructions on FP64 and on two FP32 at once, whose sources are pairs of registers."""
@@ -110,7 +97,7 @@ def live_registers(code: Code) -> list[int]:
         for word, one in zip(code.words, written, strict=True)
     ]
     found = live_at(code.blocks, needed, written, kept)
-    return [(one | 1 << STACK).bit_count() for one in found]
+    return [(one | 1 << operations.STACK).bit_count() for one in found]
 
 
 def live_vectors(code: GcnCode, *, is_unified: bool) -> list[int]:
@@ -166,7 +153,7 @@ def live_at(
     return found
 
 
-def registers_read(word: int, decoder: Decoder) -> int:
+def registers_read(word: int, decoder: operations.Decoder) -> int:
     """Return the registers of a thread that an instruction reads, as a bit set."""
     opcode, form = word & 0x1FF, word >> 9 & 7
     kind = OPERANDS.get(opcode)
@@ -187,7 +174,7 @@ def registers_read(word: int, decoder: Decoder) -> int:
     if kind != ONE and form == REGISTERS:
         found |= _field(word, SECOND, second)
     if kind == THREE:
-        wide = 2 if opcode == WIDE and form not in OTHER_LAST else pair
+        wide = 2 if opcode == WIDE and form not in operations.OTHER_LAST else pair
         found |= _field(word, THIRD, wide)
     return found
 
@@ -195,21 +182,21 @@ def registers_read(word: int, decoder: Decoder) -> int:
 def _field(word: int, place: int, count: int = 1) -> int:
     """Return *count* registers from the one in the field at *place* on; none for RZ."""
     register = word >> place & 255
-    return 0 if register == ZERO else (1 << count) - 1 << register & THREAD_REGISTERS
+    return 0 if register == operations.ZERO else (1 << count) - 1 << register & THREAD_REGISTERS
 
 
-def _address(word: int, decoder: Decoder) -> int:
-    return bits(one for one in decoder.address_registers(word) if one < ZERO)
+def _address(word: int, decoder: operations.Decoder) -> int:
+    return bits(one for one in decoder.address_registers(word) if one < operations.ZERO)
 
 
-def _shuffled(word: int, _: Decoder) -> int:
+def _shuffled(word: int, _: operations.Decoder) -> int:
     """Return the registers of a SHFL: its value, and its lane and mask where not immediate."""
     form = word >> 9 & 7
     lane = _field(word, SECOND) if form in {0, 1, 2} else 0
     return _field(word, FIRST) | lane | (_field(word, THIRD) if form in {0, 1, 4} else 0)
 
 
-def _added(word: int, decoder: Decoder) -> int:
+def _added(word: int, decoder: operations.Decoder) -> int:
     """Return the registers of an atomic operation: its address, value and comparand."""
     opcode = word & 0x1FF
     count = max(decoder.moved_bytes(word) // 4, 1)
@@ -218,49 +205,47 @@ def _added(word: int, decoder: Decoder) -> int:
     return address | _field(word, SECOND, count) | swapped
 
 
-def _multiplied(word: int, _: Decoder) -> int:
+def _multiplied(word: int, _: operations.Decoder) -> int:
     """Return the registers of a warp's product: two matrices, the first with 16 rows, and sums."""
     opcode = word & 0x1FF
     is_wide = opcode == HMMA and word >> TYPE_BIT & 3 == TF32
     number_bytes = 4 if is_wide else 2 if opcode == HMMA else 1
     depth = (product_flops(word) or 0) // FLOPS_OF_DEPTH
     first = max(depth * number_bytes // 8, 1)
-    sums = matrix_registers(word) if opcode == HMMA else INTEGER_SUMS
+    sums = operations.matrix_registers(word) if opcode == HMMA else INTEGER_SUMS
     second = _field(word, SECOND, max(first // 2, 1))
     return _field(word, FIRST, first) | second | _field(word, THIRD, sums)
 
 
-def _multiplied_by_group(word: int, _: Decoder) -> int:
+def _multiplied_by_group(word: int, _: operations.Decoder) -> int:
     """Return the registers of a warp group's product: its sums, and any matrix in registers."""
     first = _field(word, FIRST, HGMMA_FIRST) if word >> 9 & 7 == HGMMA_REGISTERS else 0
     return first | _field(word, THIRD, warpgroup_registers(word))
 
 
-READERS: Mapping[int, Callable[[int, Decoder], int]] = MappingProxyType(
-    {
-        operations.SHFL: _shuffled,
-        **dict.fromkeys((*operations.ATOMICS, operations.ATOMS), _added),
-        **dict.fromkeys((HMMA, IMMA, QMMA), _multiplied),
-        **dict.fromkeys(operations.HGMMA, _multiplied_by_group),
-        **dict.fromkeys(operations.LOADS, _address),
-        **dict.fromkeys(
-            (operations.STG, operations.ST),
-            lambda word, decoder: (
-                _address(word, decoder) | _field(word, SECOND, loaded_registers(word))
-            ),
+READERS: Mapping[int, Callable[[int, operations.Decoder], int]] = {
+    operations.SHFL: _shuffled,
+    **dict.fromkeys((*operations.ATOMICS, operations.ATOMS), _added),
+    **dict.fromkeys((HMMA, IMMA, QMMA), _multiplied),
+    **dict.fromkeys(operations.HGMMA, _multiplied_by_group),
+    **dict.fromkeys(operations.LOADS, _address),
+    **dict.fromkeys(
+        (operations.STG, operations.ST),
+        lambda word, decoder: (
+            _address(word, decoder) | _field(word, SECOND, loaded_registers(word))
         ),
-        **dict.fromkeys(
-            (operations.STL, operations.STS),
-            lambda word, _: _field(word, FIRST) | _field(word, SECOND, loaded_registers(word)),
-        ),
-        operations.STSM: lambda word, _: (
-            _field(word, FIRST) | _field(word, SECOND, 1 << (word >> 72 & 3))
-        ),
-        operations.LDGSTS: lambda word, decoder: _field(word, 16) | _address(word, decoder),
-        SYNCS: lambda word, _: _field(word, FIRST) | _field(word, SECOND),
-        STTM: lambda word, _: _field(word, SECOND, tensor_memory_registers(word)),
-    }
-)
+    ),
+    **dict.fromkeys(
+        (operations.STL, operations.STS),
+        lambda word, _: _field(word, FIRST) | _field(word, SECOND, loaded_registers(word)),
+    ),
+    operations.STSM: lambda word, _: (
+        _field(word, FIRST) | _field(word, SECOND, 1 << (word >> 72 & 3))
+    ),
+    operations.LDGSTS: lambda word, decoder: _field(word, 16) | _address(word, decoder),
+    SYNCS: lambda word, _: _field(word, FIRST) | _field(word, SECOND),
+    STTM: lambda word, _: _field(word, SECOND, operations.tensor_memory_registers(word)),
+}
 """What accesses to memory, shuffles and products of matrices read."""
 
 
@@ -274,7 +259,7 @@ def product_flops(word: int) -> int | None:
     opcode = word & 0x1FF
     if opcode not in TENSOR:
         return 0
-    if opcode in HGMMA:
+    if opcode in operations.HGMMA:
         depth = WARPGROUP_DEPTHS.get(word >> 76 & 3) if opcode == HGMMA_FLOAT else WARPGROUP_BYTES
         # 64 x n results take n / 2 registers of each thread, and 16 of the rows are a warp's.
         return None if depth is None else 2 * 16 * (2 * warpgroup_registers(word)) * depth

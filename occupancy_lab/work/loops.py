@@ -10,18 +10,10 @@ import numpy as np
 from occupancy_lab.assumed import trips_at
 from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
-from occupancy_lab.work.counts import (
-    NO_WAIT,
-    TRIPS_OF,
-    VALUES_OF,
-    Amount,
-    Held,
-    Loop,
-    Unknown,
-)
+from occupancy_lab.work.counts import NO_WAIT, TRIPS_OF, VALUES_OF, Amount, Held, Loop, Unknown
 from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
 from occupancy_lab.work.tickets import only_waits
-from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, Source, TooLargeError
+from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -129,8 +121,8 @@ def _bound(span: Number, step: Number, trips: int) -> Held | None:
     if len(span.hidden) != 1 or span.outer or span.tiles or not step.is_constant:
         return None
     (one,) = span.hidden
-    made = getattr(one.source.key, "operation", None)
-    names = [root.name for root in one.source.roots if root.name.startswith(VALUES_OF)]
+    made = getattr(one.key, "operation", None)
+    names = [root.name for root in one.roots if root.name.startswith(VALUES_OF)]
     if made is None or made.name != "tt.load" or len(names) != 1 or abs(one.scale) != 1:
         return None
     return Held(names[0].removeprefix(VALUES_OF), (trips * step.const - span.const) * one.scale)
@@ -166,11 +158,7 @@ def _most(walk: Any, trips: Number, reach: Reach) -> int:
 
 
 def _record(
-    at: _At,
-    trips: Number,
-    step: int | None,
-    allowed: Amount | None = None,
-    **others: Any,
+    at: _At, trips: Number, step: int | None, allowed: Amount | None = None, **others: Any
 ) -> None:
     walk, reach = at.walk, at.reach
     entered = count(reach.where, reach.sizes) if walk.recording else 0
@@ -205,7 +193,7 @@ def _unknown_loop(
         place, trips = walk.module.place(operation), _times(entered, allowed)
         least = None if allowed.high is None else allowed.low
         walk.loops.append(Loop(place, depth, entered, trips, least, allowed.high, step, allowed))
-    roots = frozenset[tiles.Root]().union(*(one.source.roots for one in hidden))
+    roots = frozenset[tiles.Root]().union(*(one.roots for one in hidden))
     first, *others = operation.regions
     is_for = not others
     inner = replace(reach, factor=_times(reach.factor, allowed))
@@ -271,8 +259,8 @@ def _blurred(
 
 def _changed(key: _Carried, start: Known, end: Known, lost: Sequence[Value]) -> frozenset[int]:
     """Return the dimensions of a tile along which the change in an iteration differs."""
-    others = tuple(one for one in end.hidden if one.source.key != key)
-    keys = [each for one in others for each in (one.source.key, *one.source.roots)]
+    others = tuple(one for one in end.hidden if one.key != key)
+    keys = [each for one in others for each in (one.key, *one.roots)]
     if [one.scale for one in end.hidden if one not in others] != [1] or any(
         isinstance(one, _Carried) and one.value in lost for one in keys
     ):
@@ -558,9 +546,9 @@ def _solved(
 def _part(  # noqa: PLR0913, PLR0917
     walk: Any, key: _Carried, start: Known, end: Known, todo: Sequence[Value], turns: Turns
 ) -> tuple[Known, Known] | None:
-    mine = [one for one in end.hidden if one.source.key == key]
-    others = tuple(one for one in end.hidden if one.source.key != key)
-    keys = [key for one in others for key in (one.source.key, *one.source.roots)]
+    mine = [one for one in end.hidden if one.key == key]
+    others = tuple(one for one in end.hidden if one.key != key)
+    keys = [key for one in others for key in (one.key, *one.roots)]
     if any(isinstance(key, _Carried) and key.value in todo for key in keys):
         return None
     if not mine:
@@ -624,7 +612,7 @@ def taken(value: Made, axis: int, place: Any) -> Made:
 
 def _taken(value: Known, axis: int, place: Any, when: str) -> Known:
     def take(array: Any) -> Any:
-        if array is None or array.shape[axis] == 1:
+        if array.shape[axis] == 1:
             return array
         shape = list(
             np.broadcast_shapes(array[(slice(None),) * axis + (slice(1),)].shape, place.shape)
@@ -638,24 +626,9 @@ def _taken(value: Known, axis: int, place: Any, when: str) -> Known:
         return np.take_along_axis(np.broadcast_to(array, whole), index, axis)
 
     hidden = tuple(
-        replace(one, source=Source((when, one.source.key), one.source.roots))
-        if axis in one.axes
-        else one
-        for one in value.hidden
+        replace(one, key=(when, one.key)) if axis in one.axes else one for one in value.hidden
     )
-    if isinstance(value, Mask):
-        return replace(
-            value,
-            outer=tuple(map(take, value.outer)),
-            tiles=tuple((take(index), table) for index, table in value.tiles),
-            hidden=hidden,
-        )
-    return replace(
-        value,
-        outer=tuple(replace(one, array=take(one.array)) for one in value.outer),
-        tiles=tuple(replace(one, index=take(one.index)) for one in value.tiles),
-        hidden=hidden,
-    )
+    return tiles.with_outer(replace(value, hidden=hidden), take)  # type: ignore[no-any-return]
 
 
 def _followed(

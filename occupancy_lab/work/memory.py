@@ -7,17 +7,8 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.work import pieces
 from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, LocalReuse, total
-from occupancy_lab.work.pieces import (
-    READ_PIECE,
-    completed,
-    fetched_bytes,
-    mean,
-    read_cost,
-    torn_bytes,
-    turnover,
-    written_cost,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -271,12 +262,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     )
 
 
-def _with_costs(
-    moved: Memory,
-    counts: Counts,
-    gpu: Gpu,
-    flows: Mapping[Footprint, Flow],
-) -> Memory:
+def _with_costs(moved: Memory, counts: Counts, gpu: Gpu, flows: Mapping[Footprint, Flow]) -> Memory:
     """Return what is *moved* with its costs, and with the rest of sectors written in part."""
     reads, within = moved.dram_read_bytes or NOTHING, moved.written_within_bytes
     taken = (moved.dram_written_bytes or NOTHING).most
@@ -288,15 +274,17 @@ def _with_costs(
         else _stays(one, _asked(some), counts, gpu) or 0.0
         for one, some in stores.items()
     }
-    both = [completed(some, one, stays[one]) for one, some in stores.items()]
+    both = [pieces.completed(some, one, stays[one]) for one, some in stores.items()]
     rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
-    torn = sum(torn_bytes(some, one, flows[one].twice) for one, some in stores.items())
-    read_time = sum(flow.given.most * read_cost(_loads(x, counts)) for x, flow in flows.items())
+    torn = sum(pieces.torn_bytes(some, one, flows[one].twice) for one, some in stores.items())
+    read_time = sum(
+        flow.given.most * pieces.read_cost(_loads(x, counts)) for x, flow in flows.items()
+    )
     read_time += reads.most - total(flow.given for flow in flows.values()).most + slow
-    read_time += torn * READ_PIECE / SECTOR
+    read_time += torn * pieces.READ_PIECE / SECTOR
     reads += rest + Amount.of(torn)
     costs = [
-        (flow.stored.most, written_cost(stores[one], one, stays[one], flow.twice))
+        (flow.stored.most, pieces.written_cost(stores[one], one, stays[one], flow.twice))
         for one, flow in flows.items()
     ]
     return replace(
@@ -304,7 +292,7 @@ def _with_costs(
         dram_read_bytes=reads,
         once_read_bytes=(moved.once_read_bytes or NOTHING) + rest,
         read_cost=read_time / max(reads.most, 1.0),
-        written_cost=mean(costs),
+        written_cost=pieces.mean(costs),
     )
 
 
@@ -445,7 +433,7 @@ def _filled(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
     """
     if tensor.written_whole.low >= tensor.read_whole.low:
         return 0
-    asked = total(one.sectors * SECTOR for one in _loads(tensor, counts)).low
+    asked = _asked(_loads(tensor, counts)).low
     return max(min(asked, round(_copies(tensor, counts, gpu) * given.low)), given.low)
 
 
@@ -468,7 +456,7 @@ def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
 
 def _fetched(loads: Sequence[Access], gpu: Gpu) -> Amount:
     """Return the bytes that *loads* request, with no hits in any cache."""
-    return fetched_bytes(loads) if is_granular(gpu) else _asked(loads)
+    return pieces.fetched_bytes(loads) if is_granular(gpu) else _asked(loads)
 
 
 def _once_read(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
@@ -509,9 +497,13 @@ class Flow:
 
 
 def _flow(tensor: Footprint, counts: Counts, gpu: Gpu, room: int | None, frames: int) -> Flow:
-    twice = _lost(tensor.rewritten, room, frames)
-    stored = _stored(tensor, counts, gpu) + Amount.of(twice)
-    return Flow(_delivered(tensor, counts, gpu, room, frames), stored, twice)
+    twice, stores = _lost(tensor.rewritten, room, frames), _stores(tensor, counts)
+    asked = _asked(stores)
+    stored = tensor.written_whole.at_most(asked.high)
+    if not all(one.is_known for one in stores):
+        stored = _missed(tensor, stored, asked, counts, gpu)
+    given = _delivered(tensor, counts, gpu, room, frames)
+    return Flow(given, stored + Amount.of(twice), twice)
 
 
 def _lost(again: Sequence[Reuse], room: int | None, frames: int) -> int:
@@ -519,16 +511,6 @@ def _lost(again: Sequence[Reuse], room: int | None, frames: int) -> int:
     if room is None:
         return 0
     return round(sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in again))
-
-
-def _stored(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
-    """Return the bytes of a tensor that are written to device memory, if each is once."""
-    stores = _stores(tensor, counts)
-    asked = _asked(stores)
-    once = tensor.written_whole.at_most(asked.high)
-    if all(one.is_known for one in stores):
-        return once
-    return _missed(tensor, once, asked, counts, gpu)
 
 
 def _missed(tensor: Footprint, once: Amount, asked: Amount, counts: Counts, gpu: Gpu) -> Amount:
@@ -561,7 +543,7 @@ def _stays(tensor: Footprint, asked: Amount, counts: Counts, gpu: Gpu) -> float 
     size = tensor.size or asked.most
     whole = total(map(_touched, counts.footprints)).most
     others = max(whole - _touched(tensor).most, 0.0)
-    return turnover(asked.most, size, others, room)
+    return pieces.turnover(asked.most, size, others, room)
 
 
 def beyond(size: float, farthest: float) -> float:

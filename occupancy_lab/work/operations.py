@@ -11,7 +11,6 @@ NAK compiler (sm70_encode.rs); the output of nvdisasm, with which the tests comp
 from __future__ import annotations
 
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def _forms() -> Mapping[int, Form]:
             for text in (reads, writes)
         )
         forms[int(opcode, 16)] = Form(compute, *operands)
-    return MappingProxyType(forms)
+    return forms
 
 
 FORMS = _forms()
@@ -187,25 +186,18 @@ def tensor_memory_registers(word: int) -> int:
     return 1 << (word >> 83 & 7)
 
 
-def converted_registers(word: int) -> int:
-    """Return the number of result registers of a conversion from or to 64 bits."""
-    return 2 if word >> 75 & 3 == SIZE_OF_8 else 1
-
-
-RESULTS: Mapping[int, Callable[[int], int] | int] = MappingProxyType(
-    {
-        **dict.fromkeys((0x028, 0x029, 0x02B, 0x049, 0x04A, 0x04B), 2),
-        **dict.fromkeys((0x110, 0x111, 0x112, 0x113), converted_registers),
-        **dict.fromkeys((0x037, 0x03F, 0x07A), 4),
-        0x03C: matrix_registers,
-        **dict.fromkeys((LDG, LD, LDS, LDL, LDC, ULDC, LDCU), loaded_registers),
-        ATOMS: 2,
-        LDSM: lambda word: 1 << (word >> 72 & 3),
-        CS2R: 2,
-        LDTM: tensor_memory_registers,
-        **dict.fromkeys(HGMMA, warpgroup_registers),
-    }
-)
+RESULTS: Mapping[int, Callable[[int], int] | int] = {
+    **dict.fromkeys((0x028, 0x029, 0x02B, 0x049, 0x04A, 0x04B), 2),
+    **dict.fromkeys((0x110, 0x111, 0x112, 0x113), lambda word: 1 + (word >> 75 & 3 == SIZE_OF_8)),
+    **dict.fromkeys((0x037, 0x03F, 0x07A), 4),
+    0x03C: matrix_registers,
+    **dict.fromkeys((LDG, LD, LDS, LDL, LDC, ULDC, LDCU), loaded_registers),
+    ATOMS: 2,
+    LDSM: lambda word: 1 << (word >> 72 & 3),
+    CS2R: 2,
+    LDTM: tensor_memory_registers,
+    **dict.fromkeys(HGMMA, warpgroup_registers),
+}
 """The number of registers that an instruction writes, from that in bits 16 to 23 on, if not 1."""
 NO_RESULT = frozenset(
     {0x044, 0x04C, 0x102, *range(0x140, 0x15F), STG, ST, STS, STL, LDGSTS, RED, REDG, 0x118, 0x11A}
@@ -218,17 +210,15 @@ UNIFORM_RESULT = frozenset(
     {*range(0x080, 0x0C0), LDCU, R2UR, R2UR_BEFORE, 0x0CC, S2UR, REDUX, 0x1E3, ELECT, 0x1C8}
 )
 """Instructions that write uniform registers and predicates."""
-PREDICATE_RESULTS: Mapping[int, tuple[int, ...]] = MappingProxyType(
-    {
-        **{
-            opcode: tuple(place for place in form.writes if isinstance(place, int))
-            for opcode, form in FORMS.items()
-        },
-        **dict.fromkeys((0x00B, 0x02A, 0x034), (81, 84)),
-        **dict.fromkeys((0x102, SHFL, VOTE, VOTEU, ELECT, SYNCS_WAIT, ATOMG, ATOMG_FLOAT), (81,)),
-        **dict.fromkeys((ATOMG_CAS, ATOM, 0x1E3, 0x1C8, LDG, R2UR_BEFORE), (81,)),
-    }
-)
+PREDICATE_RESULTS: Mapping[int, tuple[int, ...]] = {
+    **{
+        opcode: tuple(place for place in form.writes if isinstance(place, int))
+        for opcode, form in FORMS.items()
+    },
+    **dict.fromkeys((0x00B, 0x02A, 0x034), (81, 84)),
+    **dict.fromkeys((0x102, SHFL, VOTE, VOTEU, ELECT, SYNCS_WAIT, ATOMG, ATOMG_FLOAT), (81,)),
+    **dict.fromkeys((ATOMG_CAS, ATOM, 0x1E3, 0x1C8, LDG, R2UR_BEFORE), (81,)),
+}
 """The bit positions of the predicates that an instruction writes."""
 OF_OTHERS = frozenset({SHFL, VOTE, VOTEU, REDUX, R2UR, R2UR_BEFORE, 0x0CC, ELECT, LDS})
 """Instructions whose result depends on other threads."""
@@ -405,9 +395,9 @@ class Decoder:
     def _read_of_memory(self, word: int) -> int:
         opcode = word & 0x1FF
         if opcode in LOADS:
-            return self.address_reads(word)
+            return self.access_reads(word)
         if adds(word):
-            return self.address_reads(word) | 1 << (word >> 32 & 255)
+            return self.access_reads(word) | 1 << (word >> 32 & 255)
         if opcode in {LDL, STL}:
             return bits(self.local(word)[0])
         if opcode in {LDS, STS}:
@@ -440,9 +430,10 @@ class Decoder:
         is_pair = opcode == LDGSTS or word >> 72 & 1
         return (register, behind(register)) if is_pair and register != ZERO else (register,)
 
-    def address_reads(self, word: int) -> int:
-        """Return the registers that an access to global memory needs, as a bit set."""
-        found = 1 << self.guard(word) | bits(self.address_registers(word))
+    def access_reads(self, word: int, *, shared: bool = False) -> int:
+        """Return the registers that an access to global or shared memory needs, as a bit set."""
+        address = self.shared_address(word) if shared else self.address_registers(word)
+        found = 1 << self.guard(word) | bits(address)
         if word & 0x1FF == LDGSTS:
             found |= 1 << PREDICATES + (word >> 87 & 7)
         return found & ~NEVER_WRITTEN
@@ -476,13 +467,6 @@ class Decoder:
         first = 32 if opcode in {LDS, LDSM} else 64
         uniform = self.uniform(word >> first) if word >> 91 & 1 else UNIFORM_ZERO
         return word >> 24 & 255, uniform
-
-    def shared_reads(self, word: int) -> int:
-        """Return the registers that an access to shared memory needs, as a bit set."""
-        found = 1 << self.guard(word) | bits(self.shared_address(word))
-        if word & 0x1FF == LDGSTS:
-            found |= 1 << PREDICATES + (word >> 87 & 7)
-        return found & ~NEVER_WRITTEN
 
     def shared_registers(self, word: int) -> tuple[int, ...]:
         """Return the two address registers of an LDS or STS, and those that it stores."""

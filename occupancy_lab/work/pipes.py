@@ -9,7 +9,6 @@ the CUDA C++ Programming Guide ("Throughput of Native Arithmetic Instructions").
 
 from __future__ import annotations
 
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work import operations
@@ -42,17 +41,15 @@ _LSU = (
     | {operations.LDG, operations.LD, operations.STG, operations.ST, operations.LDGSTS}
     | {operations.LDL, operations.STL, operations.SHFL, operations.ATOMS, *operations.ATOMICS}
 )
-_FIXED: Mapping[int, tuple[str | None, float]] = MappingProxyType(
-    {
-        **dict.fromkeys((0x024, 0x030, 0x032, 0x036), (FMA_HEAVY, OTHER_CYCLES)),
-        **dict.fromkeys((0x025, 0x027), (FMA_HEAVY, WIDE_CYCLES)),
-        **dict.fromkeys((0x0BD, 0x0BF, 0x100, 0x104, 0x105, 0x106, 0x108, 0x109), (XU, XU_CYCLES)),
-        **dict.fromkeys(range(0x110, 0x114), (XU, XU_CYCLES)),
-        **dict.fromkeys((0x02F, 0x118, 0x11A, 0x11D, *range(0x140, 0x15F)), (None, 0.0)),
-        **dict.fromkeys((0x192, 0x1AF, *range(0x1B1, 0x1BB), 0x1C5, 0x1C6), (None, 0.0)),
-        **dict.fromkeys((S2R, S2UR, LDC, ULDC, 0x1C4, 0x035, 0x082, 0x086), (None, 0.0)),
-    }
-)
+_FIXED: Mapping[int, tuple[str | None, float]] = {
+    **dict.fromkeys((0x024, 0x030, 0x032, 0x036), (FMA_HEAVY, OTHER_CYCLES)),
+    **dict.fromkeys((0x025, 0x027), (FMA_HEAVY, WIDE_CYCLES)),
+    **dict.fromkeys((0x0BD, 0x0BF, 0x100, 0x104, 0x105, 0x106, 0x108, 0x109), (XU, XU_CYCLES)),
+    **dict.fromkeys(range(0x110, 0x114), (XU, XU_CYCLES)),
+    **dict.fromkeys((0x02F, 0x118, 0x11A, 0x11D, *range(0x140, 0x15F)), (None, 0.0)),
+    **dict.fromkeys((0x192, 0x1AF, *range(0x1B1, 0x1BB), 0x1C5, 0x1C6), (None, 0.0)),
+    **dict.fromkeys((S2R, S2UR, LDC, ULDC, 0x1C4, 0x035, 0x082, 0x086), (None, 0.0)),
+}
 """The pipes and cycles of instructions that always take equally long. 0x036 is VIADD. Jumps,
 barriers, waits, bulk copies, loads of constants and of special registers, HFMA2.MMA, UMOV and VOTEU
 need no pipe. Nsight Compute's counts of 630 launches by pipe are those of this table, within 0.4%

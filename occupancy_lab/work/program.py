@@ -10,31 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
-from occupancy_lab.work import operations
-from occupancy_lab.work.counts import (
-    CACHED_CYCLES,
-    DISTANCES,
-    LATENCIES,
-    LOADS,
-    SECTOR,
-    TRANSFERS,
-    Common,
-    LocalReuse,
-    Program,
-)
-from occupancy_lab.work.operations import (
-    LDG,
-    LDGSTS,
-    LDL,
-    STACK,
-    STG,
-    STL,
-    WARP,
-    WORD,
-    access_bytes,
-    local_bytes,
-    shared_offset,
-)
+from occupancy_lab.work import counts, operations
+from occupancy_lab.work.counts import Common, LocalReuse, Program
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import BARRIER, CODE_CYCLES, Replay
 
@@ -91,7 +68,7 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
     *way* is what all or a sample of the *programs* programs, of *threads* threads each, did.
     *resident* programs run at once, and they wait for others in the loops *waiting*.
     """
-    num_warps = threads // WARP
+    num_warps = threads // operations.WARP
     weights = _weights(code, way)
     typical = slice(None) if weights is None else weights >= TYPICAL
     weight = 1.0 if weights is None else float(weights[typical].mean())
@@ -117,21 +94,21 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
         return Replay(code, executions, entered, pipes, cycles, own, **known)
 
     replay = replay_of(accesses)
-    alone = tuple(replay.cycles(latency) for latency in LATENCIES)
-    kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
+    alone = tuple(replay.cycles(latency) for latency in counts.LATENCIES)
+    kept = replay.cycles(counts.LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
     loaded_lines, stored_lines = asked_lines(accesses, programs)
     empties = any(code.opcodes[one] == operations.CCTL for one in pipes)
     found = Program(
         pipes=_pipes(code, mean, pipes, moving, finding, shared, architecture, programs),
         alone=tuple(cycles / weight for cycles in alone),
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
-        code_cycles=replay.cycles(LATENCIES[1], code=CODE_CYCLES) - alone[1],
+        code_cycles=replay.cycles(counts.LATENCIES[1], code=CODE_CYCLES) - alone[1],
         cached=cached_share(accesses),
         loaded_lines=loaded_lines,
         stored_lines=stored_lines,
         transferred=tuple(
-            (replay.cycles(LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
-            for one in TRANSFERS
+            (replay.cycles(counts.LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
+            for one in counts.TRANSFERS
         ),
         refetch_cycles=(alone[1] - kept) / weight,
         memory_code_cycles=replay.memory_code_cycles,
@@ -142,13 +119,13 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
     loaded, stored = (_local_bytes(code, mean, one) for one in (operations.LDL, operations.STL))
     if not loaded and not stored:
         return found
-    slower = replay.cycles(LATENCIES[1], local=LATENCIES[0])
+    slower = replay.cycles(counts.LATENCIES[1], local=counts.LATENCIES[0])
     return replace(
         found,
         local_loaded=loaded,
         local_stored=stored,
         local_reuse=local_reuse(code, executions, entered),
-        local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
+        local_waits=(slower - alone[1]) / (counts.LATENCIES[0] - counts.CACHED_CYCLES) / weight,
     )
 
 
@@ -201,15 +178,19 @@ def _common(
     if not common or turns * LEAST_ROUNDS > common * programs:
         return None
     turns /= common
-    there = [replace(one, cached=cached_with_common(one)) for one in accesses]
+    # Sectors that several warps of a program request count once.
+    there = [
+        replace(one, cached=min(one.cached + one.common / (1.0 - one.shared), 1.0))
+        for one in accesses
+    ]
     asked = [replace(one, cached=one.cached + one.common) for one in accesses]
     replay = replay_of(there)
     distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
     return Common(
-        alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
+        alone=tuple(replay.cycles(latency) / weight for latency in counts.LATENCIES),
         cached=cached_share(there),
         loaded_lines=asked_lines(asked, programs)[0],
-        distinct_bytes=distinct * SECTOR * turns,
+        distinct_bytes=distinct * counts.SECTOR * turns,
         turns=turns,
     )
 
@@ -226,18 +207,10 @@ def _local_bytes(code: Code, mean: Mapping[int, float], opcode: int) -> float:
     if opcode not in code.opcodes:
         return 0
     return sum(
-        times * WARP * operations.local_bytes(code.words[number])
+        times * operations.WARP * operations.local_bytes(code.words[number])
         for number, times in _executed(code, mean)
         if code.opcodes[number] == opcode
     )
-
-
-def cached_with_common(access: GlobalAccess) -> float:
-    """Return the L1 hit rate of an access where tables that all programs load hit as well.
-
-    Sectors that several warps of a program request count once.
-    """
-    return min(access.cached + access.common / (1.0 - access.shared), 1.0)
 
 
 def cached_share(accesses: Iterable[GlobalAccess]) -> float:
@@ -248,7 +221,7 @@ def cached_share(accesses: Iterable[GlobalAccess]) -> float:
     loads = [
         (one.sectors.middle * (1.0 - one.shared), one.cached)
         for one in accesses
-        if one.operation in LOADS
+        if one.operation in counts.LOADS
     ]
     return sum(one * share for one, share in loads) / max(sum(one for one, _ in loads), 1.0)
 
@@ -262,7 +235,7 @@ def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float,
     loaded = stored = 0.0
     for one in accesses:
         lines = one.lines.middle if one.is_known else float(one.lines.low)
-        if one.operation in LOADS:
+        if one.operation in counts.LOADS:
             loaded += lines * (1.0 - one.cached - one.merged)
         else:
             stored += lines * (1.0 - one.merged)
@@ -461,7 +434,7 @@ class _Trace:
         found = np.array([distance(int(one)) for one in some])
         order = np.argsort(found, kind="stable")
         reached = np.cumsum(self.weights[some][order])
-        shares = (np.arange(DISTANCES) + 0.5) / DISTANCES * reached[-1]
+        shares = (np.arange(counts.DISTANCES) + 0.5) / counts.DISTANCES * reached[-1]
         return tuple(float(one) for one in found[order][np.searchsorted(reached, shares)])
 
 
@@ -489,16 +462,17 @@ def _touches(code: Code, start: int) -> Iterator[_Touch]:
     for number in range(start, code.blocks[start].stop):
         word = code.words[number]
         opcode = word & 0x1FF
-        if opcode in {LDL, STL} and local_bytes(word):
-            _, offset = shared_offset(word)
-            is_known = word >> 24 & 255 == STACK and not word >> 91 & 1
-            for one in range(0, local_bytes(word), WORD):
-                place = (offset + one) // WORD if is_known else (number, one)
-                yield _Touch(place, WORD, opcode == LDL, access_bytes(word) < WORD)
-        elif opcode in {LDG, LDGSTS, STG}:
+        if opcode in {operations.LDL, operations.STL} and operations.local_bytes(word):
+            _, offset = operations.shared_offset(word)
+            is_known = word >> 24 & 255 == operations.STACK and not word >> 91 & 1
+            is_narrow = operations.access_bytes(word) < operations.WORD
+            for one in range(0, operations.local_bytes(word), operations.WORD):
+                place = (offset + one) // operations.WORD if is_known else (number, one)
+                yield _Touch(place, operations.WORD, opcode == operations.LDL, is_narrow)
+        elif opcode in {operations.LDG, operations.LDGSTS, operations.STG}:
             size = code.decoder.moved_bytes(word)
-            is_cached = opcode == LDG or (opcode == LDGSTS and size < operations.BYPASSING_BYTES)
-            yield _Touch(None, size, is_cached)
+            is_copy = opcode == operations.LDGSTS and size < operations.BYPASSING_BYTES
+            yield _Touch(None, size, is_copy or opcode == operations.LDG)
 
 
 def _passes(

@@ -10,30 +10,14 @@ warps of the program are assumed to do the same at the same time, on the same pi
 from __future__ import annotations
 
 from collections import defaultdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from occupancy_lab.compiling.sass import BULK_COPIES
-from occupancy_lab.work import operations
+from occupancy_lab.work import operations, waits
 from occupancy_lab.work.counts import CACHED_CYCLES
 from occupancy_lab.work.memory import beyond
 from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU
 from occupancy_lab.work.slices import EXIT
-from occupancy_lab.work.waits import (
-    COPIES_LEFT_BIT,
-    DEPBAR,
-    GROUP_BIT,
-    LDGDEPBAR,
-    NO_GROUP,
-    OPERANDS_BIT,
-    PRODUCTS_LEFT_BIT,
-    RESULT_BIT,
-    SCOREBOARDS,
-    WAITED_BIT,
-    WAITS_BIT,
-    WARPGROUP,
-    Groups,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -72,7 +56,7 @@ that waits for TMA copies."""
 STALL_BIT = 105
 MOST_STEPS = 200_000
 """Instructions that are replayed; the rest is assumed to go on at the same speed."""
-WAITED = [tuple(one for one in range(SCOREBOARDS) if bits >> one & 1) for bits in range(64)]
+WAITED = [tuple(one for one in range(waits.SCOREBOARDS) if bits >> one & 1) for bits in range(64)]
 """The scoreboards for each value of a wait mask."""
 SETTLED, LEAST_PASSES, MOST_PASSES = 3, 2, 12
 """Passes of a loop after which further passes are assumed to take the mean of the last ones, and
@@ -113,29 +97,25 @@ class Step(NamedTuple):
     """The line of code that contains it."""
 
 
-_LATENCIES: Mapping[int, float] = MappingProxyType(
-    {
-        **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
-        operations.SHFL: SHUFFLE_CYCLES,
-    }
-)
-_KINDS: Mapping[int, int] = MappingProxyType(
-    {
-        **dict.fromkeys(operations.LOADS | operations.ATOMICS, LOAD),
-        **dict.fromkeys(BULK_COPIES, BULK),
-        operations.LDGSTS: COPY,
-        LDGDEPBAR: END_COPIES,
-        BARRIER: SYNCHRONIZE,
-        operations.LDL: LOCAL,
-    }
-)
+_LATENCIES: Mapping[int, float] = {
+    **dict.fromkeys((operations.LDS, operations.LDSM, operations.ATOMS), SHARED_CYCLES),
+    operations.SHFL: SHUFFLE_CYCLES,
+}
+_KINDS: Mapping[int, int] = {
+    **dict.fromkeys(operations.LOADS | operations.ATOMICS, LOAD),
+    **dict.fromkeys(BULK_COPIES, BULK),
+    operations.LDGSTS: COPY,
+    waits.LDGDEPBAR: END_COPIES,
+    BARRIER: SYNCHRONIZE,
+    operations.LDL: LOCAL,
+}
 
 
 def _latency(word: int, pipe: str | None) -> float:
     """Return the cycles from issue to the result, except for memory."""
     if pipe in {TENSOR, XU}:
         return TENSOR_CYCLES if pipe == TENSOR else SPECIAL_CYCLES
-    is_late = word >> RESULT_BIT & 7 != NO_SCOREBOARD
+    is_late = word >> waits.RESULT_BIT & 7 != NO_SCOREBOARD
     return _LATENCIES.get(word & 0x1FF, OTHER_CYCLES if is_late else 0.0)
 
 
@@ -143,11 +123,11 @@ def _kind(word: int) -> tuple[int, int]:
     """Return an instruction's effect on the replay, and how many groups a wait leaves pending."""
     opcode = word & 0x1FF
     if opcode in operations.HGMMA:
-        return PRODUCT if word >> GROUP_BIT & 7 == NO_GROUP else END_PRODUCTS, 0
-    if opcode == DEPBAR and word >> LEFT_BIT & 1:
-        return WAIT_COPIES, word >> COPIES_LEFT_BIT & 63
-    if opcode == WARPGROUP and word >> WAITS_BIT & 1:
-        return WAIT_PRODUCTS, word >> PRODUCTS_LEFT_BIT & 63
+        return PRODUCT if word >> waits.GROUP_BIT & 7 == waits.NO_GROUP else END_PRODUCTS, 0
+    if opcode == waits.DEPBAR and word >> LEFT_BIT & 1:
+        return WAIT_COPIES, word >> waits.COPIES_LEFT_BIT & 63
+    if opcode == waits.WARPGROUP and word >> waits.WAITS_BIT & 1:
+        return WAIT_PRODUCTS, word >> waits.PRODUCTS_LEFT_BIT & 63
     if opcode == operations.SYNCS_WAIT:
         return WAIT_BULK if word >> 9 & 7 == TRY_WAIT else EXPECT, 0
     return _KINDS.get(opcode, PLAIN), 0
@@ -186,9 +166,9 @@ class Replay:
             access = accesses.get(number)
             return Step(
                 stall=max(word >> STALL_BIT & 15, self._share),
-                waits=WAITED[word >> WAITED_BIT & 0x3F],
-                result=word >> RESULT_BIT & 7,
-                operands=word >> OPERANDS_BIT & 7,
+                waits=WAITED[word >> waits.WAITED_BIT & 0x3F],
+                result=word >> waits.RESULT_BIT & 7,
+                operands=word >> waits.OPERANDS_BIT & 7,
                 kind=kind,
                 left=left,
                 pipe=pipe,
@@ -289,7 +269,7 @@ class Replay:
         self._near: dict[int, None] = {}
         self._ready = [0.0] * (NO_SCOREBOARD + 1)
         self._free: dict[str | None, float] = defaultdict(float)
-        self._copies, self._products = Groups(), Groups()
+        self._copies, self._products = waits.Groups(), waits.Groups()
         self._bulks: list[float] = []
         self._total: dict[int, float] = defaultdict(float)
         self._credit: dict[int, float] = defaultdict(float)
@@ -315,7 +295,7 @@ class Replay:
             start = self._next(self._code.blocks[start], loops)
         went = sum(self._total[one] * len(steps) for one, steps in self._steps.items())
         wanted = sum(self._executions[one] * len(steps) for one, steps in self._steps.items())
-        return max(self._now, *self._ready[:SCOREBOARDS]) * wanted / max(went, 1.0)
+        return max(self._now, *self._ready[: waits.SCOREBOARDS]) * wanted / max(went, 1.0)
 
     def _leave_out(self, header: int) -> None:
         """Skip the passes of a loop that repeat the last ones, except for the final passes."""
@@ -390,11 +370,11 @@ class Replay:
         ready, free, now, line = self._ready, self._free, self._now, None
         fetches = self._a_line or self._refetches
         for one in self._steps[start]:
-            stall, waits, result, operands, kind, _, pipe, cycles, busy, latency, _, _, at = one
+            stall, waited, result, operands, kind, _, pipe, cycles, busy, latency, _, _, at = one
             if at != line and fetches:
                 line = at
                 now = self._come_to(line, self._fetch[start], now)
-            for place in waits:
+            for place in waited:
                 if ready[place] > now:  # noqa: PLR1730
                     now = ready[place]
             done = now

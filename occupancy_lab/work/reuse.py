@@ -180,10 +180,9 @@ def _times(sizes: Sequence[int], strides: Sequence[int], moment: Moment, schedul
 
 def _kinds(touch: Touch) -> tuple[Any, Any]:
     """Return the kind of tile of each program and iteration, and the codes of each kind."""
-    indexes = [one.index for one in touch.offset.tiles] + [one[0] for one in touch.mask.tiles]
-    coded = [(place, one) for place, one in enumerate(indexes) if one is not None]
+    coded = touch.coded
     index, rows = classes([one for _, one in coded]) if coded else (None, [])
-    codes = np.zeros((len(rows[0]) if rows else 1, len(indexes)), "int64")
+    codes = np.zeros((len(rows[0]) if rows else 1, len(touch.tiles)), "int64")
     for (place, _), row in zip(coded, rows, strict=True):
         codes[:, place] = row
     return np.zeros((1,) * len(touch.reach.sizes), "int64") if index is None else index, codes

@@ -6,20 +6,13 @@ from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.work.counts import (
-    GRANULE,
-    LINE,
-    SECTOR,
-    Access,
-    Amount,
-    Counts,
-    Footprint,
-    total,
-)
+from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Amount, total
 from occupancy_lab.work.tiles import TooLargeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from occupancy_lab.work.counts import Access, Counts, Footprint
 
     Walker = Callable[[Sequence[Sequence[int]]], Counts]
     Outliner = Callable[[Sequence[Sequence[int]]], tuple[Counts, Counts] | None]
@@ -133,10 +126,6 @@ class _Sample:
             return ratios[0] if ratios else self.ratio
         return sum(map(Fraction.__mul__, ratios, map(Fraction, each)), Fraction()) / sum(each)
 
-    def accesses(self, tensor: Footprint, *, writes: bool) -> list[Access]:
-        """Return the loads of a tensor, or the stores to it."""
-        return _accesses(self.counts, tensor, writes=writes)
-
     def is_once(self, tensor: Footprint, *, writes: bool) -> bool:
         """Tell whether programs touch each byte of a tensor once."""
         return all(
@@ -151,7 +140,7 @@ class _Sample:
         touched = _touched(tensor, writes=writes)
         if not tensor.size or not touched.is_exact:
             return 0.0
-        ratio = self.ratio_of(self.accesses(tensor, writes=writes))
+        ratio = self.ratio_of(_accesses(self.counts, tensor, writes=writes))
         return float(ratio * touched.low / tensor.size)
 
     def is_settled(self, tensor: Footprint) -> bool:
@@ -194,7 +183,7 @@ class _Sample:
         """Return the distinct bytes *name* of a tensor, which are at most its size."""
         most = None if tensor.size is None else -(-tensor.size // SECTOR) * SECTOR
         own: Amount = getattr(tensor, name)
-        scaled = _times(own, self.ratio_of(self.accesses(tensor, writes=writes)))
+        scaled = own.scaled(self.ratio_of(_accesses(self.counts, tensor, writes=writes)))
         if self.is_once(tensor, writes=writes) and (most is None or scaled.low <= most):
             return scaled
         found = Amount(own.low, scaled.high)
@@ -203,7 +192,7 @@ class _Sample:
                 near: Amount = getattr(one, name)
                 if one.tensor == tensor.tensor and near.is_exact:
                     low = max(found.low, near.low)
-                    found = Amount(low, found.high).at_most(_times(near, _ratio(counts)).high)
+                    found = Amount(low, found.high).at_most(near.scaled(_ratio(counts)).high)
         return found.at_most(most)
 
     def access(self, one: Access, filled: Collection[str | None], size: int | None) -> Access:
@@ -212,7 +201,7 @@ class _Sample:
         executed, _ = self.often.get(_key(one), (self.ratio, ratio))
         found: Access = _more(one, executed, "executions", "elements")
         found = _more(found, ratio, "active", "sectors", "lines")
-        unique = _times(one.unique_bytes, ratio)
+        unique = one.unique_bytes.scaled(ratio)
         if not _once(one.unique_bytes, [one]) or (size is not None and unique.low > size):
             unique = Amount(one.unique_bytes.low, unique.high).at_most(size)
         found = replace(found, unique_bytes=unique)
@@ -241,9 +230,9 @@ class _Sample:
         self, tensor: Footprint, units: int | None, unit: int, *, writes: bool
     ) -> tuple[Amount, Amount, int | None]:
         """Return the distinct bytes, and those of whole sectors and of whole *units*."""
-        ratio = self.ratio_of(self.accesses(tensor, writes=writes))
+        ratio = self.ratio_of(_accesses(self.counts, tensor, writes=writes))
         if self.is_dense(tensor, writes=writes):
-            touched = _times(_touched(tensor, writes=writes), ratio).low
+            touched = _touched(tensor, writes=writes).scaled(ratio).low
             found = Amount.of(min(touched, tensor.size or touched))
             return found, found, -(-found.low // unit) * unit
         names = ("written", "written_whole") if writes else ("read", "read_whole")
@@ -300,14 +289,9 @@ def _ratio(counts: Counts) -> Fraction:
     return Fraction(counts.programs, counts.walked)
 
 
-def _times(amount: Amount, ratio: Fraction) -> Amount:
-    high = None if amount.high is None else round(amount.high * ratio)
-    return Amount(round(amount.low * ratio), high)
-
-
 def _more(one: Any, ratio: Fraction, *names: str) -> Any:
     """Return *one* with its amounts *names* in proportion."""
-    return replace(one, **{name: _times(getattr(one, name), ratio) for name in names})
+    return replace(one, **{name: getattr(one, name).scaled(ratio) for name in names})
 
 
 def _touched(tensor: Footprint, *, writes: bool) -> Amount:

@@ -13,18 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from occupancy_lab.work import operations
 from occupancy_lab.work.arithmetic import HIGH_BIT, RIGHT_BIT, SIGNED_BIT, looked_up
 from occupancy_lab.work.banks import one_row
 from occupancy_lab.work.counts import SECTOR
-from occupancy_lab.work.operations import (
-    LDL,
-    NEVER_WRITTEN,
-    PREDICATES,
-    R2UR,
-    R2UR_BEFORE,
-    SHARED,
-    STL,
-)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -45,7 +37,7 @@ LINEAR = frozenset({"move", "iadd3", "add64", "viadd", "imad", "imad_wide", "lea
 same."""
 PRODUCTS = frozenset({"imad", "imad_wide"})
 EXTENDED_BIT = 72
-MOVES = frozenset({R2UR, R2UR_BEFORE, LDL, STL})
+MOVES = frozenset({operations.R2UR, operations.R2UR_BEFORE, operations.LDL, operations.STL})
 
 
 @dataclass(slots=True)
@@ -175,7 +167,11 @@ class Skipping:
                 registers.values[register],
             )
             # Accesses to shared memory are recorded: passes differ where their sources do.
-            if register == SHARED or not live >> register & 1 or all(one is None for one in states):
+            if (
+                register == operations.SHARED
+                or not live >> register & 1
+                or all(one is None for one in states)
+            ):
                 continue
             if any(one is None for one in states):
                 return 0
@@ -215,7 +211,12 @@ def _until_different(
         return _until_turned(step.word, before, sources)
     if step.name == "shf":
         return _until_shifted(step.word, before, sources, changed)
-    return NEVER if _grows_evenly(step, before, sources, changed) else 0
+    if step.name == "lop3":
+        is_even = _keeps_bits(step, before, sources, changed)
+    else:
+        is_square = step.name in PRODUCTS and changed[0] and changed[1]
+        is_even = step.word & 0x1FF in MOVES or (step.name in LINEAR and not is_square)
+    return NEVER if is_even else 0
 
 
 def _until_carried(growth: Any, now: Any, low_bits: Any) -> int:
@@ -252,16 +253,6 @@ def _until_shifted(
     return _until_carried(growth, now, WORD_BITS - 1 if whole else out)
 
 
-def _grows_evenly(
-    step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
-) -> bool:
-    """Tell whether results stay the same or grow equally where the sources do."""
-    if step.name == "lop3":
-        return _keeps_bits(step, before, sources, changed)
-    is_square = step.name in PRODUCTS and changed[0] and changed[1]
-    return step.word & 0x1FF in MOVES or (step.name in LINEAR and not is_square)
-
-
 def _keeps_bits(
     step: Step, before: Sequence[Any], sources: Sequence[Any], changed: Sequence[bool]
 ) -> bool:
@@ -271,8 +262,8 @@ def _keeps_bits(
     the number's own bits or their complement, so that it grows like the number, up or down, or not
     at all.
     """
-    written = [one for one in step.results if not NEVER_WRITTEN >> one & 1]
-    if sum(changed) != 1 or any(one >= PREDICATES for one in written):
+    written = [one for one in step.results if not operations.NEVER_WRITTEN >> one & 1]
+    if sum(changed) != 1 or any(one >= operations.PREDICATES for one in written):
         return False
     growing = changed.index(True)
     growth = int(np.bitwise_or.reduce(sources[growing] - before[growing], axis=None))

@@ -16,23 +16,12 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.flow import natural_loops
 from occupancy_lab.compiling.sass import BYTES, jump_offset
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work import operations
-from occupancy_lab.work.operations import (
-    ALWAYS,
-    ATOMICS,
-    LOADS,
-    NEVER_WRITTEN,
-    PREDICATES,
-    SHARED,
-    SHARED_ACCESSES,
-    UNIFORM_PREDICATES,
-    WARP,
-    Decoder,
-)
+from occupancy_lab.work.operations import ALWAYS, NEVER_WRITTEN, SHARED, Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 BRA, CALL, RET, BRX, EXIT = 0x147, 0x144, 0x150, 0x149, 0x14D
 BSYNC, TRAP, BRX_UNIFORM = 0x141, 0x15C, 0x158
@@ -50,9 +39,9 @@ otherwise none of them does. With it a launch of fla's that skips work in this w
 UNIFORM_CONDITION = 2
 """The form of a BRA whose condition is a uniform predicate."""
 STORES = frozenset({operations.STG, operations.ST})
-ACCESSES = LOADS | STORES | ATOMICS | {operations.LDGSTS}
+ACCESSES = operations.LOADS | STORES | operations.ATOMICS | {operations.LDGSTS}
 """Instructions whose threads access global memory by address."""
-PREDICATE_BITS = (1 << SHARED) - (1 << PREDICATES)
+PREDICATE_BITS = (1 << SHARED) - (1 << operations.PREDICATES)
 """The predicates, as a bit set of registers."""
 MOST_INSTRUCTIONS = 200_000
 """The most instructions of a kernel that is analysed; the longest known has 30,000."""
@@ -76,6 +65,13 @@ class Jump:
     of_all: bool = False
     """Whether a warp's threads only jump if the condition holds for all of them."""
 
+    @property
+    def reads(self) -> int:
+        """The registers that it depends on, as a bit set."""
+        address = () if self.register is None else (self.register,)
+        conditions = (predicate for predicate, _ in self.conditions)
+        return operations.bits((*conditions, *address)) & ~NEVER_WRITTEN
+
 
 @dataclass(slots=True)
 class Block:
@@ -97,7 +93,7 @@ class Code:
     """The blocks, by their first instruction."""
     loops: Mapping[int, set[int]]
     """The blocks of each loop by its first block, outer loops first."""
-    lanes: int = WARP
+    lanes: int = operations.WARP
 
     @functools.cached_property
     def opcodes(self) -> Sequence[int]:
@@ -122,7 +118,21 @@ class Code:
         ones. Arrays belong to the slow paths of CUDA's library functions for large numbers, such as
         sin and cos beyond 105615 (Payne and Hanek's reduction).
         """
-        return _usual(self.blocks, self.words)
+        arrays = {
+            start
+            for start, block in self.blocks.items()
+            for word in self.words[start : block.stop]
+            if word & 0x1FF == operations.LDL and word >> 24 & 255 != operations.STACK
+        }
+        found = {}
+        for block in self.blocks.values() if arrays else ():
+            if block.jump is None or not block.jump.conditions or block.jump.target is None:
+                continue
+            stays, goes = (_onward(self.blocks, one) for one in (block.stop, block.jump.target))
+            ways = [bool(arrays & one) for one in (stays - goes, goes - stays)]
+            if ways[0] != ways[1]:
+                found[block.stop - 1] = ways[0]
+        return found
 
     @functools.cached_property
     def working_loops(self) -> Mapping[int, set[int]]:
@@ -142,25 +152,6 @@ class Code:
     def slots(self) -> int:
         """The number of places of local memory, which follow the registers of `operations`."""
         return len(self.decoder.slots)
-
-
-def _usual(blocks: Mapping[int, Block], words: Sequence[int]) -> Mapping[int, bool]:
-    """Return the usual outcome of each jump past an array in local memory."""
-    arrays = {
-        start
-        for start, block in blocks.items()
-        for word in words[start : block.stop]
-        if word & 0x1FF == operations.LDL and word >> 24 & 255 != operations.STACK
-    }
-    found = {}
-    for block in blocks.values() if arrays else ():
-        if block.jump is None or not block.jump.conditions or block.jump.target is None:
-            continue
-        stays, goes = (_onward(blocks, one) for one in (block.stop, block.jump.target))
-        ways = [bool(arrays & one) for one in (stays - goes, goes - stays)]
-        if ways[0] != ways[1]:
-            found[block.stop - 1] = ways[0]
-    return found
 
 
 def _onward(blocks: Mapping[int, Block], start: int) -> set[int]:
@@ -183,8 +174,7 @@ def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = 
         BinaryError: the code is too long or has an unknown kind of jump.
     """
     if len(code) % BYTES or len(code) // BYTES > MOST_INSTRUCTIONS:
-        message = f"The kernel's code of {len(code)} bytes is cut off, or too long to be followed."
-        raise BinaryError(message)
+        unreadable(f"The kernel's code of {len(code)} bytes is cut off, or too long to follow.")
     numbers = struct.unpack(f"<{len(code) // 8}Q", code)
     words = [high << 64 | low for low, high in zip(numbers[::2], numbers[1::2], strict=True)]
     decoder = Decoder(arch)
@@ -193,15 +183,13 @@ def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = 
         if word & 0x1FF in ENDS:
             jumps[number] = _jump(number, word, decoder, arch)
         elif word & 0x1FF in UNKNOWN_JUMPS and word >> 9 & 7:
-            message = "The kernel has a kind of jump that is not followed."
-            raise BinaryError(message)
+            unreadable("The kernel has a kind of jump that is not followed.")
     offsets = struct.unpack(f"<{len(tables) // 4}I", tables[: len(tables) // 4 * 4])
     by_register = any(jump.opcode in {BRX, BRX_UNIFORM} for jump in jumps.values())
     named = [one // BYTES for one in offsets if one % BYTES == 0 and by_register]
     syncs = [number for number, word in enumerate(words) if word & 0x1FF == BSYNC]
-    blocks = _blocks(len(words), jumps, named, syncs)
-    loops = natural_loops({start: one.successors for start, one in blocks.items()})
-    return Code(words, decoder, blocks, loops)
+    starts = {*named, *syncs, *(number + 1 for number in syncs)}
+    return Code(words, decoder, *blocks_of(len(words), starts, jumps, named))
 
 
 def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
@@ -209,9 +197,9 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
     if opcode == BRA and word & 0xFFF == BRA_ONWARD and word >> DIVERGENT_BIT & 1:
         return Jump(opcode, number + 1)
     guard = word >> 12 & 7
-    conditions = [] if guard == ALWAYS else [(PREDICATES + guard, bool(word >> 15 & 1))]
+    conditions = [] if guard == ALWAYS else [(operations.PREDICATES + guard, bool(word >> 15 & 1))]
     if opcode in {EXIT, BRA, CALL} and word >> 87 & 15 != ALWAYS:
-        conditions.append((PREDICATES + (word >> 87 & 7), bool(word >> 90 & 1)))
+        conditions.append((operations.PREDICATES + (word >> 87 & 7), bool(word >> 90 & 1)))
     if opcode in {EXIT, TRAP}:
         return Jump(opcode, None, tuple(conditions))
     offset = jump_offset(number, word & 0xFFFFFFFFFFFFFFFF, arch)
@@ -220,18 +208,21 @@ def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:
         register = decoder.uniform(register) if opcode == BRX_UNIFORM else register
         return Jump(opcode, None, tuple(conditions), register, offset)
     if opcode == BRA and word >> 9 & 7 == UNIFORM_CONDITION:
-        conditions.append((UNIFORM_PREDICATES + (word >> 24 & 7), bool(word >> 27 & 1)))
+        conditions.append((operations.UNIFORM_PREDICATES + (word >> 24 & 7), bool(word >> 27 & 1)))
     of_all = opcode == BRA and bool(word >> ALL_BIT & 1)
     return Jump(opcode, offset // BYTES, tuple(conditions), of_all=of_all)
 
 
-def _blocks(
-    length: int, jumps: Mapping[int, Jump], named: Sequence[int], syncs: Sequence[int]
-) -> Mapping[int, Block]:
-    """Return the basic blocks, with their successors, by their first instruction."""
+def blocks_of(
+    length: int, starts: Iterable[int], jumps: Mapping[int, Jump], named: Sequence[int] = ()
+) -> tuple[Mapping[int, Block], Mapping[int, set[int]]]:
+    """Return the basic blocks by their first instruction, and the loops by their first block.
+
+    Blocks also begin at *starts*. A jump by register may lead to the instructions *named*.
+    """
     returns = [number + 1 for number, jump in jumps.items() if jump.opcode == CALL]
     targets = [jump.target for jump in jumps.values() if jump.target is not None]
-    starts = {0, *(number + 1 for number in (*jumps, *syncs)), *targets, *named, *syncs}
+    starts = {0, *(number + 1 for number in jumps), *targets, *starts}
     borders = [*sorted(start for start in starts if 0 <= start < length), length]
     blocks = {}
     for start, stop in pairwise(borders):
@@ -245,7 +236,7 @@ def _blocks(
             block.successors += returns if jump.opcode == RET else named
     for block in blocks.values():
         block.successors = [one for one in block.successors if one in blocks]
-    return blocks
+    return blocks, natural_loops({start: one.successors for start, one in blocks.items()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +258,7 @@ def accesses_of(code: Code) -> Slice:
     threads stored in shared memory are not looked up for them.
     """
     needed = slice_of(code, ACCESSES)
-    shared = slice_of(code, SHARED_ACCESSES, shared=True)
+    shared = slice_of(code, operations.SHARED_ACCESSES, shared=True)
     by_block = {
         start: sorted({*numbers, *shared.needed[start]}) for start, numbers in needed.needed.items()
     }
@@ -316,10 +307,9 @@ def sliced(
         del left[start]
         visits += 1
         if visits > MOST_VISITS * (len(blocks) + MOST_VISITS):
-            message = "The kernel's jumps are too entangled to be followed."
-            raise BinaryError(message)
+            unreadable("The kernel's jumps are too entangled to be followed.")
         block = blocks[start]
-        found = 0 if block.jump is None else _jump_reads(block.jump)
+        found = 0 if block.jump is None else block.jump.reads
         for other in block.successors:
             found |= live[other]
         found = before(block, found)
@@ -356,8 +346,7 @@ def _live_before(  # noqa: PLR0913
                 live.read(decoder.reads(word), under)
         if opcode in roots:
             needed.add(number)
-            reads = decoder.shared_reads(word) if shared else decoder.address_reads(word)
-            live.read(reads, guard)
+            live.read(decoder.access_reads(word, shared=shared), guard)
         if guard is not None and number in needed:
             live.read(1 << (guard >> 1) & ~NEVER_WRITTEN, None)
     return live.registers
@@ -414,10 +403,3 @@ class _Live:
             new = registers & ~self.registers & ~(1 << SHARED)
             self.under[guard] = self.under.get(guard, 0) | new
         self.registers |= registers
-
-
-def _jump_reads(jump: Jump) -> int:
-    registers = [predicate for predicate, _ in jump.conditions]
-    if jump.register is not None:
-        registers.append(jump.register)
-    return operations.bits(registers) & ~NEVER_WRITTEN

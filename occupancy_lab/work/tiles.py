@@ -42,15 +42,6 @@ class Root:
     place: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """An unknown value: what makes it, and the unknown values that it is made of."""
-
-    key: object
-    roots: frozenset[Any]
-    """Each is a Root or, while a loop is being solved, a carried value."""
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Outer:
     """A part of a sum that only depends on programs and iterations."""
@@ -70,15 +61,22 @@ class Tile:
 
     index: Any
     table: Any
-    low: int
-    high: int
+    low: int = 0
+    high: int = 1
+
+    def rows(self, codes: Any) -> Any:
+        """Return the tiles of the classes *codes*; only one where all are equal."""
+        return self.table if self.index is None else self.table[codes]
 
 
 @dataclass(frozen=True, slots=True)
 class Hidden:
     """An unknown part of a sum: *scale* times an unknown integer."""
 
-    source: Source
+    key: object
+    """What makes the unknown integer."""
+    roots: frozenset[Any]
+    """What it is made of: each is a Root or, while a loop is being solved, a carried value."""
     scale: int
     dims: frozenset[int]
     """The dimensions of the tile along which it may vary."""
@@ -122,8 +120,7 @@ class Mask:
     """
 
     outer: tuple[Any, ...] = ()
-    tiles: tuple[tuple[Any, Any], ...] = ()
-    """An index and a table each, as in a Tile."""
+    tiles: tuple[Tile, ...] = ()
     hidden: tuple[Hidden, ...] = ()
     shape: tuple[int, ...] = ()
 
@@ -188,20 +185,26 @@ def hidden(
 ) -> tuple[Hidden, ...]:
     """Return the unknown number that *key* makes of *values*; it varies where these do."""
     values = list(values)
-    all_roots = frozenset(roots).union(*(one.source.roots for v in values for one in v.hidden))
+    all_roots = frozenset(roots).union(*(one.roots for v in values for one in v.hidden))
     dims, along = frozenset[int](), frozenset(axes)
     for value in values:
-        tables = [part.table if isinstance(part, Tile) else part[1] for part in value.tiles]
-        dims = dims.union(*(axes_of(one[0]) for one in tables), *(h.dims for h in value.hidden))
+        tables = (axes_of(one.table[0]) for one in value.tiles)
+        dims = dims.union(*tables, *(one.dims for one in value.hidden))
         arrays = [part.array if isinstance(part, Outer) else part for part in value.outer]
-        arrays += [one for one in indexes(value) if one is not None]
+        arrays += [one.index for one in value.tiles if one.index is not None]
         along = along.union(*map(axes_of, arrays), *(one.axes for one in value.hidden))
-    return (Hidden(Source(key, all_roots), 1, dims, along),)
+    return (Hidden(key, all_roots, 1, dims, along),)
 
 
-def indexes(value: Known) -> list[Any]:
-    """Return the index of each of a value's tables; None for tables with one row."""
-    return [part.index if isinstance(part, Tile) else part[0] for part in value.tiles]
+def with_outer(value: Known, change: Callable[[Any], Any]) -> Any:
+    """Return *value* with *change* applied to its arrays over programs and iterations."""
+    tiles = tuple(
+        one if one.index is None else replace(one, index=change(one.index)) for one in value.tiles
+    )
+    if isinstance(value, Mask):
+        return replace(value, outer=tuple(map(change, value.outer)), tiles=tiles)
+    outer = tuple(replace(one, array=change(one.array)) for one in value.outer)
+    return replace(value, outer=outer, tiles=tiles)
 
 
 def mask_outer(array: Any, shape: tuple[int, ...] = ()) -> Mask:
@@ -222,7 +225,7 @@ def mask_table(table: Any, index: Any, shape: tuple[int, ...]) -> Mask:
         return Mask(shape=shape) if flat[0] else false(1, shape)
     if table.all():
         return Mask(shape=shape)
-    return Mask((), ((index, table),), shape=shape)
+    return Mask((), (Tile(index, table),), shape=shape)
 
 
 def false(dimensions: int, shape: tuple[int, ...] = ()) -> Mask:
@@ -286,7 +289,7 @@ def _tile_sum(old: Tile, part: Tile) -> Tile | None:
 
 
 def _hidden_sum(old: Hidden, part: Hidden) -> Hidden | None:
-    is_same = (old.source, old.dims, old.axes) == (part.source, part.dims, part.axes)
+    is_same = replace(old, scale=part.scale) == part
     return replace(old, scale=old.scale + part.scale) if is_same else None
 
 

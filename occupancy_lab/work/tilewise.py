@@ -18,11 +18,9 @@ from occupancy_lab.work.tiles import (
     Known,
     Mask,
     Number,
-    Tile,
     add,
     false,
     fits,
-    indexes,
     mask_outer,
     mask_table,
     number,
@@ -133,7 +131,7 @@ def elementwise(
     codes: list[Any] = []
     for one in values:
         codes.append(outer_of(one, dimensions))
-        codes += [each for each in indexes(one) if each is not None]
+        codes += [each.index for each in one.tiles if each.index is not None]
     index, rows = classes(codes)
     following = iter(rows)
     tables = [_table(one, following, len(shape)) for one in values]
@@ -157,8 +155,7 @@ def _table(value: Known, rows: Any, rank: int) -> Any:
     outer = next(rows)
     found = outer.reshape(-1, *(1,) * rank)
     for part in value.tiles:
-        index, table = (part.index, part.table) if isinstance(part, Tile) else part
-        row = table if index is None else table[next(rows)]
+        row = part.table if part.index is None else part.table[next(rows)]
         fits(found, row)
         found = found & row if isinstance(value, Mask) else found + row
     return found.astype(bool) if isinstance(value, Mask) else found
@@ -287,9 +284,7 @@ def chosen(
     apart = np.where(mixed, first - second, 0)
     tiles = elementwise(
         lambda when, difference, kind, left, right: np.where(
-            when,
-            np.where(kind > 1, difference, 0) + left,
-            right,
+            when, np.where(kind > 1, difference, 0) + left, right
         ),
         [
             condition,
@@ -323,7 +318,7 @@ def both(one: Mask, other: Mask, shape: tuple[int, ...]) -> Mask:
     """Return the conjunction of two masks."""
     return Mask(
         (*one.outer, *(each for each in other.outer if not any(each is old for old in one.outer))),
-        (*one.tiles, *(each for each in other.tiles if not any(each is old for old in one.tiles))),
+        (*one.tiles, *(each for each in other.tiles if each not in one.tiles)),
         (*one.hidden, *(each for each in other.hidden if each not in one.hidden)),
         shape,
     )
@@ -368,8 +363,5 @@ def reshaped(
 ) -> Known:
     """Return *value* with *change* applied to its tables and *dims* to its unknown dimensions."""
     unknown = tuple(replace(one, dims=dims(one.dims)) for one in value.hidden)
-    if isinstance(value, Mask):
-        tiles = tuple((index, change(table)) for index, table in value.tiles)
-        return replace(value, tiles=tiles, hidden=unknown, shape=shape)
-    parts = tuple(replace(one, table=change(one.table)) for one in value.tiles)
-    return replace(value, tiles=parts, hidden=unknown, shape=shape)
+    tiles = tuple(replace(one, table=change(one.table)) for one in value.tiles)
+    return replace(value, tiles=tiles, hidden=unknown, shape=shape)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.skipping import NEVER
 
 if TYPE_CHECKING:
@@ -71,11 +71,6 @@ def ending_jumps(
     return found
 
 
-def _ends_with(place: Place, lines: Lines) -> bool:
-    """Tell whether a place is at *lines*, or in a function that is called there."""
-    return _lines(place)[-len(lines) :] == lines
-
-
 def _lines(place: Place) -> Lines:
     """Return the file and the line of a place and of the calls that lead to it."""
     return tuple((one.file.rpartition("/")[2], one.line) for one in (place, *place.called_from))
@@ -98,8 +93,9 @@ class _Passes:
     def of(cls, code: Any, places: Sequence[Place], lines: Lines, block: Any) -> _Passes | None:
         """Return what the jump at the end of *block* decides; None where it is in no loop.
 
-        The body of a loop is its instructions that are not at the *lines* of its condition. None
-        also where the jump stays in the loop, but does not lead past the body on one of its ways.
+        The body of a loop is its instructions that are neither at the *lines* of its condition nor
+        in functions that are called there. None also where the jump stays in the loop, but does not
+        lead past the body on one of its ways.
         """
         around = [one for one, inside in code.loops.items() if block.start in inside]
         if not around:
@@ -118,7 +114,7 @@ class _Passes:
 
         def body(blocks: Iterable[int]) -> int:
             numbers = (n for one in blocks for n in range(one, code.blocks[one].stop))
-            return sum(not _ends_with(places[one], lines) for one in numbers)
+            return sum(_lines(places[one])[-len(lines) :] != lines for one in numbers)
 
         taken, other = block.jump.target, block.stop
         after, past = behind(taken), behind(other)
@@ -183,11 +179,10 @@ class Turns:
         if self._first.setdefault((one.lines, one.header is None), number) != number or (
             one.goes_on is None
         ):
-            message = (
+            unreadable(
                 f"The compiler has divided the loop at line {one.lines[0][1]}, so that it is not"
                 " known how often its parts run."
             )
-            raise BinaryError(message)
         if one.header is None:
             return np.full((1, 1), one.goes_on == (one.last > 0))
         asked = np.where(mask, self._asked[one.header] + repeat, self._asked[one.header])

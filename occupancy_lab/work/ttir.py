@@ -12,25 +12,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
 from occupancy_lab.errors import TtirError, quoted
-from occupancy_lab.work.module import (
-    DEEPEST,
-    OPERAND,
-    Block,
-    Function,
-    Module,
-    Operation,
-    Region,
-    Type,
-    Value,
-    closing,
-    first_name,
-    locations_of,
-    operations_of,
-    parse_type,
-    result_types,
-    split,
-    without_location,
-)
+from occupancy_lab.work import module as mlir
+from occupancy_lab.work.module import Block, Function, Module, Operation, Region, Type, Value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -75,7 +58,7 @@ class _Reader:
         self._names: dict[str, list[Value]] = {}
         self._open: list[tuple[Operation, Region]] = []
         self._functions: dict[str, Function] = {}
-        self._locations = locations_of(text)
+        self._locations = mlir.locations_of(text)
 
     def module(self) -> Module:
         for number, raw in enumerate(self._lines, 1):
@@ -97,7 +80,7 @@ class _Reader:
         _refuse(f"line {self._number} of the TTIR {what}")
 
     def _operation(self, line: str) -> None:
-        line, location = without_location(line)
+        line, location = mlir.without_location(line)
         opens = line.endswith("{")
         if opens:
             line = line[:-1].rstrip().removesuffix("(").rstrip()
@@ -118,7 +101,7 @@ class _Reader:
         operation.block = self._block
         carried = self._carried(operation) if opens and name in {"scf.for", "scf.while"} else None
         if carried is None:
-            operation.operands = [self._value(*one) for one in OPERAND.findall(head)]
+            operation.operands = [self._value(*one) for one in mlir.OPERAND.findall(head)]
         names = [(one, int(count or 1)) for one, count in _RESULTS.findall(match[1] or "")]
         self._block.operations.append(operation)
         if opens:
@@ -130,7 +113,7 @@ class _Reader:
         wanted = sum(count for _, count in names)
         if not wanted:
             return
-        types = result_types(operation.name, operation.types, operation.text)
+        types = mlir.result_types(operation.name, operation.types, operation.text)
         if len(types) < wanted:
             types = (*types, *[types[-1] if types else Type("none")] * (wanted - len(types)))
         results = [
@@ -151,7 +134,7 @@ class _Reader:
             )
             if match is None:
                 self._bad("is a loop without bounds")
-            bounds = [self._value(*OPERAND.findall(match[place])[0]) for place in (2, 3, 4)]
+            bounds = [self._value(*mlir.OPERAND.findall(match[place])[0]) for place in (2, 3, 4)]
             variable = Value(match[1], bounds[0].type)
             pairs = pairs[1:]
             operation.operands = [*bounds, *(self._value(*one[1:]) for one in pairs)]
@@ -171,9 +154,9 @@ class _Reader:
         match = re.match(r'\s+(public|private)?\s*@("[^"]*"|[\w$.\-]+)\(', text)
         if match is None or self._open:
             self._bad("is no function of a module")
-        end = closing(text, match.end() - 1)
+        end = mlir.closing(text, match.end() - 1)
         self._names = {}
-        arguments = [self._parameter(one) for one in split(text[match.end() : end])]
+        arguments = [self._parameter(one) for one in mlir.split(text[match.end() : end])]
         name = match[2].strip('"')
         operation = Operation("tt.func", [], [], text, "", location)
         if not opens:  # a declaration
@@ -185,16 +168,16 @@ class _Reader:
         match = re.match(r"%([\w$.\-]+): (.*)", text)
         if match is None:
             self._bad(f"has a parameter without a name: {quoted(text)}")
-        rest, location = without_location(match[2])
-        kind = parse_type(rest.partition(" {")[0])
+        rest, location = mlir.without_location(match[2])
+        kind = mlir.parse_type(rest.partition(" {")[0])
         name = match[1]
-        value = Value(first_name(location, self._locations) or name, kind)
+        value = Value(mlir.first_name(location, self._locations) or name, kind)
         self._names[name] = [value]
         return value
 
     def _enter(self, operation: Operation, arguments: Sequence[Value]) -> None:
-        if len(self._open) >= DEEPEST:
-            self._bad(f"nests more than {DEEPEST} regions")
+        if len(self._open) >= mlir.DEEPEST:
+            self._bad(f"nests more than {mlir.DEEPEST} regions")
         region = Region([], operation)
         operation.regions.append(region)
         self._open.append((operation, region))
@@ -218,7 +201,9 @@ class _Reader:
         match = _LABEL.match(line)
         if match is None or not self._open:
             self._bad(f"is no block: {quoted(line)}")
-        arguments = [self._argument(one) for one in split(match[2] or "") if one.startswith("%")]
+        arguments = [
+            self._argument(one) for one in mlir.split(match[2] or "") if one.startswith("%")
+        ]
         first = self._block
         if not first.name and not first.operations and not first.arguments:
             self._open[-1][1].blocks.pop()
@@ -228,12 +213,12 @@ class _Reader:
 
     def _argument(self, text: str) -> Value:
         name, _, rest = text.partition(": ")
-        return Value(name.removeprefix("%"), parse_type(without_location(rest)[0]))
+        return Value(name.removeprefix("%"), mlir.parse_type(mlir.without_location(rest)[0]))
 
     def _close(self, line: str) -> None:
         if not self._open:  # it closes the module
             return
-        line, location = without_location(line)
+        line, location = mlir.without_location(line)
         operation, _ = self._open.pop()
         if line.endswith("{"):  # } else {, } do {, }, {
             self._enter(operation, [])
@@ -243,7 +228,9 @@ class _Reader:
         if line.startswith("})"):
             operation.types = line.partition(" : ")[2]
             for value, one in zip(
-                operation.results, result_types(operation.name, operation.types, ""), strict=False
+                operation.results,
+                mlir.result_types(operation.name, operation.types, ""),
+                strict=False,
             ):
                 value.type = one
 
@@ -276,12 +263,12 @@ class _Calls:
         self._count = 0
 
     def expand(self, region: Region, inside: tuple[str, ...]) -> None:
-        for operation in operations_of(region):
+        for operation in mlir.operations_of(region):
             if operation.name != "tt.call":
                 continue
             match = re.search(r'@("[^"]*"|[\w$.\-]+)', operation.text)
             called = self._functions.get(match[1].strip('"')) if match else None
-            if called is None or called.name in inside or len(inside) > DEEPEST // 2:
+            if called is None or called.name in inside or len(inside) > mlir.DEEPEST // 2:
                 continue
             copied = self._copied(called.body, operation, operation.location, {})
             if copied is not None:

@@ -101,19 +101,19 @@ class Waits(ABC):
         self.now = 0.0
 
     @abstractmethod
-    def reset(self) -> None:
+    def _reset(self) -> None:
         """Forget everything that is pending, as at a warp's start."""
 
     @abstractmethod
-    def matters(self, number: int) -> bool:
+    def _matters(self, number: int) -> bool:
         """Tell whether an instruction waits for something, or begins what others wait for."""
 
     @abstractmethod
-    def ready(self, number: int) -> float:
+    def _ready(self, number: int) -> float:
         """Return when an instruction can be issued."""
 
     @abstractmethod
-    def begin(self, number: int) -> None:
+    def _begin(self, number: int) -> None:
         """Begin what an instruction that is issued now does."""
 
     def waited(self) -> dict[int, float]:
@@ -129,7 +129,7 @@ class Waits(ABC):
         A loop that was replayed often enough is left for a less frequent path.
         """
         self.now = 0.0
-        self.reset()
+        self._reset()
         while start is not None:
             self._rounds[start] += 1
             self._block(self.code.blocks[start])
@@ -154,10 +154,10 @@ class Waits(ABC):
         begin = self.now
         for number, cycle in events:
             issued = begin + cycle
-            self.now = max(issued, self.ready(number))
+            self.now = max(issued, self._ready(number))
             self._waited[number] = self.now - issued
             begin += self.now - issued
-            self.begin(number)
+            self._begin(number)
         self.now = begin + cycles
 
     def _read(self, block: Block) -> tuple[list[tuple[int, int]], int]:
@@ -167,7 +167,7 @@ class Waits(ABC):
         """
         events, cycle = [], 0
         for number in range(block.start, block.stop):
-            if self.matters(number):
+            if self._matters(number):
                 events.append((number, cycle))
             cycle += self._stalls[number]
         return events, cycle
@@ -176,16 +176,16 @@ class Waits(ABC):
 class _SassWaits(Waits):
     """The replay of NVIDIA's machine code."""
 
-    def reset(self) -> None:
+    def _reset(self) -> None:
         self._scoreboards = [0.0] * SCOREBOARDS
         self._copies, self._products = Groups(), Groups()
 
-    def matters(self, number: int) -> bool:
+    def _matters(self, number: int) -> bool:
         word = self.code.words[number]
         sets = ~word >> RESULT_BIT & 0x3F or word >> WAITED_BIT & 0x3F
         return bool(sets) or word & 0x1FF in GROUPED
 
-    def ready(self, number: int) -> float:
+    def _ready(self, number: int) -> float:
         word = self.code.words[number]
         waited = word >> WAITED_BIT & 0x3F
         found = max(
@@ -198,7 +198,7 @@ class _SassWaits(Waits):
             found = max(found, self._products.until(word >> PRODUCTS_LEFT_BIT & 63))
         return found
 
-    def begin(self, number: int) -> None:
+    def _begin(self, number: int) -> None:
         word = self.code.words[number]
         opcode = word & 0x1FF
         if opcode == operations.LDGSTS:

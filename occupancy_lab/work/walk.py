@@ -17,7 +17,7 @@ import numpy as np
 
 from occupancy_lab.arguments import flattened
 from occupancy_lab.assumed import assumption_words
-from occupancy_lab.work import flops, loops, tiles, tilewise
+from occupancy_lab.work import flops, loops, needed, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, active_of, measure
 from occupancy_lab.work.accesses import count as count_cells
 from occupancy_lab.work.counts import (
@@ -32,28 +32,9 @@ from occupancy_lab.work.counts import (
     Loop,
     Unknown,
 )
-from occupancy_lab.work.evaluate import (
-    EITHER,
-    Block,
-    Evaluator,
-    Made,
-    Pointer,
-    name_of,
-    numbers_of,
-)
+from occupancy_lab.work.evaluate import EITHER, Block, Evaluator, Made, Pointer, name_of, numbers_of
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints, piece_bytes
 from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
-from occupancy_lab.work.needed import (
-    ACCESSES,
-    MASKS,
-    divisors,
-    needed_values,
-    outlining_values,
-    reduced_lengths,
-    reduced_tensors,
-    stores_each_pass,
-    touched_unknown,
-)
 from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tickets import Counters
 from occupancy_lab.work.tiles import GRID_AXES, Mask, Number, Root, TooLargeError
@@ -162,7 +143,7 @@ class Walk:
         sizes = [*self.walked, *[1] * (self.dimensions - GRID_AXES)]
         self.whole = Reach((), tuple(sizes))
         self.evaluator = Evaluator(module, grid, programs, self.dimensions, values, assume)
-        self.needed = needed_values(module)
+        self.needed = needed.needed_values(module)
         self.counters = Counters(self.evaluator)
         self.recording = True
         self.follows_turns = False
@@ -208,10 +189,10 @@ class Walk:
             tuple(self.branches),
             tuple(self.unknowns.values()),
             self.not_counted,
-            reduced_tensors(self.module, self.names),
-            reduced_lengths(self.module),
-            stores_each_pass(self.module),
-            divisors(self.module),
+            needed.reduced_tensors(self.module, self.names),
+            needed.reduced_lengths(self.module),
+            needed.stores_each_pass(self.module),
+            needed.divisors(self.module),
         )
 
     # Regions
@@ -329,11 +310,11 @@ class Walk:
                 self.branch(operation, reach, depth)
             case "tt.call":
                 self.call(operation, reach, depth)
-            case name if name in ACCESSES and self.recording:
+            case name if name in needed.ACCESSES and self.recording:
                 self.access(operation, reach)
             case name if name in BARRIERS:
                 pass
-            case name if name.startswith(UNCOUNTED) or touched_unknown(operation):
+            case name if name.startswith(UNCOUNTED) or needed.touched_unknown(operation):
                 self.uncounted(operation, reach)
         if operation.results and operation.name not in CONTROL:
             if not self.needed.isdisjoint(operation.results):
@@ -413,7 +394,7 @@ class Walk:
         """Record the unknown values that an address, a mask, a loop or a branch depends on."""
         if not self.recording:
             return
-        roots = {root for one in hidden for root in one.source.roots}
+        roots = {root for one in hidden for root in one.roots}
         for root in sorted(roots, key=lambda one: (one.name, str(one.place))):
             place = root.place or UNKNOWN_PLACE
             self.unknowns.setdefault((root, steers), Unknown(place, root.name, steers, assumed))
@@ -428,7 +409,7 @@ class Walk:
 
     def access(self, operation: Operation, reach: Reach) -> None:
         """Count a load, a store, an atomic operation or an access through a descriptor."""
-        _, reads, writes = ACCESSES[operation.name]
+        _, reads, writes = needed.ACCESSES[operation.name]
         pointer, mask, item, shape = self.addresses(operation)
         pointer = replace(pointer, offset=replace(pointer.offset, shape=shape))
         self.note(pointer.offset.hidden, "address")
@@ -441,7 +422,7 @@ class Walk:
         if not self.recording:
             return
         self.not_counted[operation.name] = self.not_counted.get(operation.name, 0) + 1
-        addresses = touched_unknown(operation)
+        addresses = needed.touched_unknown(operation)
         if not addresses:
             return
         root = Root(name_of(operation), self.module.place(operation))
@@ -458,7 +439,7 @@ class Walk:
 
     def touch(self, operation: Operation, touch: Touch) -> None:
         """Count what an operation touches."""
-        how, _, _ = ACCESSES.get(operation.name, (operation.name, True, True))
+        how, _, _ = needed.ACCESSES.get(operation.name, (operation.name, True, True))
         executions = touch.reach.executions()
         elements = executions * math.prod(touch.shape)
         active, sectors, lines = measure(touch)
@@ -519,7 +500,7 @@ class Walk:
     def mask_of(self, operation: Operation) -> Mask:
         """Return the mask of an access to addresses."""
         shape, given = operation.operands[0].type.shape, operation.operands
-        place = MASKS.get(operation.name, len(given))
+        place = needed.MASKS.get(operation.name, len(given))
         if place < len(given) and given[place].type.element == "i1":
             return replace(self.mask(self.value(given[place])), shape=shape)
         return Mask(shape=shape)
@@ -532,7 +513,7 @@ class Outline(Walk):
         """Take a launch as `Walk` does; *masks* says whether masks are evaluated."""
         super().__init__(module, *launch)
         self.masks = masks
-        self.needed = outlining_values(module, masks=masks)
+        self.needed = needed.outlining_values(module, masks=masks)
 
     def counts(self, _: int | None = None) -> Counts:
         """Walk the kernel, and return how often its operations are executed."""
@@ -548,7 +529,7 @@ class Outline(Walk):
 
     def access(self, operation: Operation, reach: Reach) -> None:
         """Record how often an access is executed, and for how many elements."""
-        how, reads, writes = ACCESSES[operation.name]
+        how, reads, writes = needed.ACCESSES[operation.name]
         often, shape = reach.executions(), operation.operands[0].type.shape
         mask = self.mask_of(operation) if self.masks else Mask(shape=shape)
         touch = Touch(None, 1, reads, writes, Number(shape=shape), mask, shape, reach)

@@ -15,18 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from occupancy_lab.compiling.sass import BYTES
-from occupancy_lab.errors import BinaryError
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work import arithmetic, float_arithmetic, operations, threads
 from occupancy_lab.work.banks import one_row
-from occupancy_lab.work.operations import (
-    ALWAYS,
-    NEVER_WRITTEN,
-    PREDICATES,
-    SHARED,
-    SHARED_ACCESSES,
-    WARP,
-    Constant,
-)
+from occupancy_lab.work.operations import NEVER_WRITTEN, WARP, Constant
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
 from occupancy_lab.work.skipping import Skipping
@@ -177,10 +169,7 @@ class Warps:
                     self._compute(step)
             for target, mask in self._leave(blocks[start]):
                 if target not in blocks:
-                    message = (
-                        "The kernel jumps to an address at which none of its instructions begins."
-                    )
-                    raise BinaryError(message)
+                    unreadable("The kernel jumps to where none of its instructions begins.")
                 pending[target] = pending[target] | mask if target in pending else mask
                 if target in syncs:  # threads that arrive later execute it again
                     self._count(target, mask)
@@ -227,8 +216,7 @@ class Warps:
             return [*ways, (jump.target or 0, taken)]
         address = self.registers.read(jump.register, taken)
         if address is None:
-            message = "The kernel jumps to an address that is not known."
-            raise BinaryError(message)
+            unreadable("The kernel jumps to an address that is not known.")
         targets = (address.astype(np.int32) + np.int32(jump.offset)) // BYTES
         return [
             *ways,
@@ -368,7 +356,7 @@ class Warps:
             sources = [None] * len(sources) if is_unknown else sources
             return self._access(step, sources, mask)
         address = self._shared_address(step, sources, mask)
-        if opcode in SHARED_ACCESSES:
+        if opcode in operations.SHARED_ACCESSES:
             self._tell(step, address, mask, None)
         nothing = [None] * len(step.results), None, False
         if step.only_for_shared:
@@ -416,7 +404,7 @@ class Warps:
 
     def _copying(self, step: Step, mask: Any) -> Any:
         """Return the threads of *mask* whose LDGSTS copies anything."""
-        also = self._predicate(PREDICATES + (step.word >> 87 & 7), mask)
+        also = self._predicate(operations.PREDICATES + (step.word >> 87 & 7), mask)
         if also is None:
             self._note(step.number)
             also = self.assume
@@ -492,10 +480,10 @@ class Warps:
     def _step(self, number: int, *, only_for_shared: bool) -> Step:
         word, decoder = self.code.words[number], self.code.decoder
         opcode = word & 0x1FF
-        guard = None if word >> 12 & 15 == ALWAYS else decoder.guard(word)
+        guard = None if word >> 12 & 15 == operations.ALWAYS else decoder.guard(word)
         compute: Callable[[Sequence[Any]], Sequence[Any]] | None
         form = decoder.form(word)
-        written = 0 if form is not None else self.code.written[number] & ~(1 << SHARED)
+        written = 0 if form is not None else self.code.written[number] & ~(1 << operations.SHARED)
         results = tuple(operations.places_of(written))
         if form is not None:
             floats = hasattr(float_arithmetic, form.compute)
@@ -507,8 +495,8 @@ class Warps:
             compute, sources = None, decoder.address_registers(word)
             if opcode == operations.LDGSTS:
                 sources += decoder.shared_address(word)
-        elif opcode in SHARED_ACCESSES or opcode in operations.WRITES_SHARED:
-            is_access = opcode in SHARED_ACCESSES
+        elif opcode in operations.SHARED_ACCESSES or opcode in operations.WRITES_SHARED:
+            is_access = opcode in operations.SHARED_ACCESSES
             compute, sources = None, decoder.shared_registers(word) if is_access else ()
         elif opcode in {operations.LDL, operations.STL}:
             compute, (sources, results) = tuple, decoder.local(word)

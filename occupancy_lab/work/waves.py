@@ -7,32 +7,15 @@ its active lanes are those in exec, a mask that the code itself sets.
 from __future__ import annotations
 
 import re
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.compiling.amdgcn import amdgcn_width
+from occupancy_lab.compiling.amdgcn import lane_width
+from occupancy_lab.work import gcn
 from occupancy_lab.work.arithmetic import WORD
-from occupancy_lab.work.gcn import (
-    ANY,
-    EXEC,
-    LANES,
-    SCC,
-    VCC,
-    VECTORS,
-    address_of,
-    registers_of,
-    scratch_places,
-)
-from occupancy_lab.work.gcn_arithmetic import (
-    FORMS,
-    LOGIC,
-    SAVE,
-    WORD_BITS,
-    number_of,
-    selected,
-)
+from occupancy_lab.work.gcn import EXEC, LANES, registers_of
+from occupancy_lab.work.gcn_arithmetic import FORMS, LOGIC, SAVE, WORD_BITS, number_of, selected
 from occupancy_lab.work.operations import NOT_KNOWN, Constant
 from occupancy_lab.work.passed import TENSOR_BITS, first_active
 from occupancy_lab.work.threads import Step
@@ -50,7 +33,7 @@ if TYPE_CHECKING:
     """The sources of an instruction, its results, and the function from one to the other."""
 
 HALF_BITS = 16
-FIXED: Mapping[str, tuple[int, ...]] = MappingProxyType({"e": (EXEC, EXEC + 1), "c": (SCC,)})
+FIXED: Mapping[str, tuple[int, ...]] = {"e": (EXEC, EXEC + 1), "c": (gcn.SCC,)}
 """The registers of the letters of a Form that are not operands."""
 SIGNED = 1 << 73
 """The bit of a comparison's word that `skipping` reads."""
@@ -73,7 +56,7 @@ class Waves(Warps):
         """
         values = self.registers.values
         values[EXEC] = values[EXEC + 1] = np.ones((1, 1), bool)
-        values[VECTORS] = np.arange(self.launched.threads, dtype=np.uint32)[None, :]
+        values[gcn.VECTORS] = np.arange(self.launched.threads, dtype=np.uint32)[None, :]
         for place, is_there in zip(self.launched.places, axes, strict=True):
             if is_there:
                 values[users] = place
@@ -339,8 +322,8 @@ class Waves(Warps):
 
     def _condition(self, one: Instruction) -> Made | None:
         """s_cbranch on vcc or exec: whether any lane is set."""
-        start = EXEC if "exec" in one.name else VCC
-        return (start, start + 1), (ANY,), lambda values: [self._any(self._mask_of(values))]
+        start = EXEC if "exec" in one.name else gcn.VCC
+        return (start, start + 1), (gcn.ANY,), lambda values: [self._any(self._mask_of(values))]
 
     def _lane_number(self, one: Instruction) -> Made | None:
         """v_mbcnt of all lanes: the number of lower lanes in either half."""
@@ -354,7 +337,7 @@ class Waves(Warps):
 
     def _spilled(self, one: Instruction) -> Made | None:
         """Words that a lane keeps in scratch memory."""
-        places = scratch_places(one.name, one.operands)
+        places = gcn.scratch_places(one.name, one.operands)
         operand = one.operands["_store" in one.name and one.name.startswith("scratch")]
         registers = registers_of(operand)
         if places is None or len(registers) != len(places):
@@ -363,7 +346,7 @@ class Waves(Warps):
 
     def _address_sources(self, one: Instruction) -> list[int | Constant]:
         """Return the sources of an access's address, with NOT_KNOWN for unknown ones."""
-        address = address_of(one)
+        address = gcn.address_of(one)
         found: list[int | Constant] = []
         for text in (address.lane, address.base, address.scalar):
             number = number_of(text, one.name)
@@ -387,7 +370,7 @@ class Waves(Warps):
         if address is None or not step.results:
             return [None] * len(step.results), None, False
         form = one.name.rpartition("load_")[2]
-        size = amdgcn_width(form) or WORD_BITS // 8
+        size = lane_width(form) or WORD_BITS // 8
         is_signed = form[0] in "is"
         loaded = self.launched.loaded(address, mask, size, len(step.results), signed=is_signed)
         return loaded, None, False
@@ -397,7 +380,7 @@ class Waves(Warps):
 
         Lanes whose address is beyond the end of a buffer do not.
         """
-        form = address_of(one)
+        form = gcn.address_of(one)
         left = [self._word(value, 0).astype(np.int64) for value in sources]
 
         def part(text: str) -> list[Any]:

@@ -3,7 +3,7 @@
 import pytest
 from recorded_binaries import of_kind, recorded
 
-from occupancy_lab.compiling.amdgcn import LINE, amdgcn_scratch_width, kernel_body, kind_of
+from occupancy_lab.compiling.amdgcn import LINE, kernel_body, kind_of, scratch_width
 from occupancy_lab.scanning.cache import Mix, amd_mix
 
 TEXTS = {name: recorded(name) for name in of_kind("amdgcn")}
@@ -23,7 +23,7 @@ def test_instructions_are_those_of_the_whole_reader(name: str, kernel: str) -> N
     for label, operation, operands in LINE.findall(body):
         instruction = f"{operation} {operands}"
         if not label:
-            spills += bool(amdgcn_scratch_width(instruction))
+            spills += bool(scratch_width(instruction))
             products += kind_of(instruction) == "tensor_instructions"
     assert amd_mix(body) == Mix(spills, products)
 

@@ -20,6 +20,9 @@ from occupancy_lab.work.asked import (
 )
 from occupancy_lab.work.threads import Step
 
+BYTES = dict.fromkeys(range(64), 4)
+"""The bytes that a thread moves by each instruction."""
+
 
 def bank_of(line: int) -> tuple[int, ...]:
     """Return the tag bank of the L1 cache in which a line is looked up."""
@@ -95,7 +98,7 @@ def visit(
 
 def test_recent_loads_hit_in_the_l1_cache() -> None:
     """A load hits until KEPT_LINES other lines were loaded, and a store never does."""
-    asking = Asking(1, 32, lambda _: "x", lambda _: 4)
+    asking = Asking(1, 32, lambda _: "x", BYTES)
 
     def load(number: int, first: int, opcode: int = operations.LDG) -> float:
         visit(asking, number, first + 4 * np.arange(32)[None], opcode)
@@ -112,7 +115,7 @@ def test_recent_loads_hit_in_the_l1_cache() -> None:
 
 def test_a_line_counts_once_in_the_cache() -> None:
     """A line counts once in the cache, however many of its sectors are loaded."""
-    asking = Asking(1, 32, lambda _: "x", lambda _: 4)
+    asking = Asking(1, 32, lambda _: "x", BYTES)
     rows = 4096 * np.arange(32)[None]  # a line for each thread
     firsts = (*range(0, 256, 32), 0)
     for number, first in enumerate(firsts):
@@ -124,7 +127,7 @@ def test_a_line_counts_once_in_the_cache() -> None:
 @pytest.mark.parametrize(("opcode", "merged"), [(operations.LDG, 4.0), (operations.STG, 3.0)])
 def test_requests_of_two_warps_are_merged(opcode: int, merged: float) -> None:
     """Sectors that two warps load are requested once from L2; sectors that both store, mostly."""
-    asking = Asking(1, 64, lambda _: "x", lambda _: 4)
+    asking = Asking(1, 64, lambda _: "x", BYTES)
     visit(asking, 1, np.tile(4 * np.arange(32), 2)[None], opcode)
     found = asking.by_instruction[1]
     assert (found.sectors, found.cached, found.merged) == (8.0, 0.0, merged)
@@ -133,7 +136,7 @@ def test_requests_of_two_warps_are_merged(opcode: int, merged: float) -> None:
 @pytest.mark.parametrize(("lines", "share"), [(4, MERGED_STORES), (32, 0.0)])
 def test_stores_to_the_same_lines_merge(lines: int, share: float) -> None:
     """Stores to the same lines merge for the L2 cache, unless the last store had very many."""
-    asking = Asking(1, 128, lambda _: "x", lambda _: 4)
+    asking = Asking(1, 128, lambda _: "x", BYTES)
     apart = np.arange(128) % (4 * lines) * 128
     for number, offset in enumerate((0, 4)):
         visit(asking, number, (apart + offset)[None], operations.STG)
@@ -143,7 +146,7 @@ def test_stores_to_the_same_lines_merge(lines: int, share: float) -> None:
 
 def test_a_row_at_an_unknown_index_is_counted() -> None:
     """Threads that share an unknown offset request as many sectors, or one more per warp."""
-    asking = Asking(10, 64, lambda _: "x", lambda _: 4)
+    asking = Asking(10, 64, lambda _: "x", BYTES)
     address = (1 << 14) + 4 * np.arange(64)[None]
     visit(asking, 1, address, repeat=3, is_known=False)
     found = asking.by_instruction[1]
@@ -155,7 +158,7 @@ def test_a_row_at_an_unknown_index_is_counted() -> None:
 
 def test_common_sectors_are_those_that_all_programs_load() -> None:
     """A row that every program loads is common, unless it hits in the L1 cache."""
-    asking = Asking(3, 32, lambda _: "x", lambda _: 4)
+    asking = Asking(3, 32, lambda _: "x", BYTES)
     lanes = 4 * np.arange(32)[None]
     own = lanes + TABLE_BYTES * np.arange(3)[:, None]
     for number, address in enumerate((lanes, lanes, own, lanes + 64)):
@@ -167,7 +170,7 @@ def test_common_sectors_are_those_that_all_programs_load() -> None:
 
 def test_parts_of_a_table_are_common_too() -> None:
     """Programs that load rows of a table in turn load all of it once in as many as it has rows."""
-    asking = Asking(64, 32, lambda _: "x", lambda _: 4)
+    asking = Asking(64, 32, lambda _: "x", BYTES)
     rows = np.arange(64)[:, None] % 8 * 128 + 4 * np.arange(32)
     visit(asking, 0, rows)
     visit(asking, 1, rows + (1 << 20))
