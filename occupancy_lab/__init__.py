@@ -40,12 +40,9 @@ if TYPE_CHECKING:
     from occupancy_lab.explaining import Calculations as Calculations
     from occupancy_lab.explaining import Explanation as Explanation
     from occupancy_lab.explaining import calculate_occupancy as calculate_occupancy
-    from occupancy_lab.explaining import explain as explain
     from occupancy_lab.explaining import explain_matrix as explain_matrix
     from occupancy_lab.explaining.dry_run import dry_run as dry_run
     from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
-    from occupancy_lab.explaining.script_runs import ScriptExplanation as ScriptExplanation
-    from occupancy_lab.explaining.script_runs import explain_script as explain_script
     from occupancy_lab.exploring.page import explore as explore
     from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture
     from occupancy_lab.gpus import Gpu as Gpu
@@ -79,6 +76,9 @@ if TYPE_CHECKING:
     from occupancy_lab.sweeping.recorded import read_table as read_table
     from occupancy_lab.sweeping.recorded import recorded_table as recorded_table
     from occupancy_lab.sweeping.run import sweep as sweep
+    from occupancy_lab.tracing.explain import explain as explain
+    from occupancy_lab.tracing.script_runs import ScriptExplanation as ScriptExplanation
+    from occupancy_lab.tracing.script_runs import explain_script as explain_script
     from occupancy_lab.tracing.trace import Trace as Trace
     from occupancy_lab.tracing.trace import trace as trace
     from occupancy_lab.tracing.trace import trace_program as trace_program

@@ -53,7 +53,7 @@ SLOW = (
     "tests/explaining/test_duration.py::test_num_stages_1_is_predicted_as_its_own_record_is",
     "tests/explaining/test_explanation.py",
     "tests/explaining/test_neighbours.py::test_the_advice_is_what_the_table_shows",
-    "tests/explaining/test_script_runs.py",
+    "tests/tracing/test_script_runs.py",
     "tests/explaining/test_short.py::test_explain_compiles_what_it_names",
     "tests/explaining/test_short.py::test_json_has_what_was_recorded",
     "tests/explaining/test_short.py::test_the_answer_does_not_depend_on_the_store",

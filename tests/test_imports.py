@@ -89,7 +89,7 @@ except SystemExit as ended:
     assert not ended.code
 loaded = {name.removeprefix('occupancy_lab.kernels.') for name in sys.modules}
 assert not [name for name in occupancy_lab.kernel_names() if name in loaded and name not in page]
-others = ("tuning", "explaining.script_runs", "explaining.source", "sweeping.run")
+others = ("tuning", "tracing.script_runs", "explaining.source", "sweeping.run")
 assert not {f"occupancy_lab.{one}" for one in others} & loaded
 """
     imported_by(code)
@@ -106,7 +106,7 @@ def test_stored_launch_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path:
     """A stored launch is explained without torch or pandas."""
     put_calibration(monkeypatch, tmp_path)
     code = f"""
-from occupancy_lab.explaining import explain
+from occupancy_lab.tracing.explain import explain
 found = explain(
     kernel={str(Path(__file__).with_name("launched_kernels.py"))!r} + ":transpose",
     signature="x_ptr=*fp16,y_ptr=*fp16,M=4096,N=2048",

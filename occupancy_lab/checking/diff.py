@@ -391,6 +391,6 @@ def _compiled(triton: str, asked: Mapping[str, Any]) -> Any:
 
         given = {name: value for name, value in asked.items() if name != "progress"}
         return sweep(triton=triton, **given)
-    from occupancy_lab.explaining.matrix import explain
+    from occupancy_lab.tracing.explain import explain
 
     return explain(triton=triton, **asked)

@@ -367,7 +367,7 @@ def load(source: Any, *, gpu: AskedGpus | None = None, **launch: Any) -> list[Ro
         name = os.fspath(source)
         if ".py:" in name or name.endswith(".py"):
             from occupancy_lab.compiling.script import names_script
-            from occupancy_lab.explaining.matrix import explain
+            from occupancy_lab.tracing.explain import explain
 
             how = {**launch, "compared": False} if names_script(name) else launch
             source = explain(kernel=name, gpu=gpu, **how)

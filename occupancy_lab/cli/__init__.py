@@ -186,7 +186,7 @@ def explain(
     configurations. The file's code is run on import; nothing is launched. The exit status is 1 if
     launches are missing or none compiles and fits.
     """
-    from occupancy_lab.explaining import explain as explain_kernel
+    from occupancy_lab.tracing.explain import explain as explain_kernel
 
     if plot is not None:
         from occupancy_lab.files import check_outputs, check_picture
@@ -211,7 +211,7 @@ def explain(
 
         save(draw_explanation(explanation), Path(plot))
     if launch is not None:  # for a matrix the import would take a twentieth of the time
-        from occupancy_lab.explaining.script_runs import ScriptExplanation
+        from occupancy_lab.tracing.script_runs import ScriptExplanation
 
         if isinstance(explanation, ScriptExplanation) and explanation.has_failed:
             sys.exit(1)

@@ -168,7 +168,7 @@ def _tuned_by_size(launch: str, asked: dict[str, Any], progress: dict[str, Any])
 
         given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output")
         return tune_sizes(**given, **progress)
-    from occupancy_lab.explaining.script_runs import check_described
+    from occupancy_lab.tracing.script_runs import check_described
     from occupancy_lab.tuning.of_script import tune_script
 
     given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output", "kernel")

@@ -2,13 +2,12 @@
 
 from occupancy_lab.explaining.explanation import Explanation, write_full
 from occupancy_lab.explaining.limits import Calculations, calculate_occupancy
-from occupancy_lab.explaining.matrix import explain, explain_matrix
+from occupancy_lab.explaining.matrix import explain_matrix
 
 __all__ = [
     "Calculations",
     "Explanation",
     "calculate_occupancy",
-    "explain",
     "explain_matrix",
     "write_full",
 ]

@@ -15,6 +15,7 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.script import Changed, Script
 from occupancy_lab.explaining.dry_run import asked_of, stand_in
 from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.neighbours import first_of
 from occupancy_lab.kernel import Variant
 from occupancy_lab.options import KNOBS
@@ -23,8 +24,7 @@ from occupancy_lab.signature import (
     are_chosen,
     check_number,
 )
-from occupancy_lab.tracing.times import KernelTime
-from occupancy_lab.tracing.traced import MOST_COUNTED
+from occupancy_lab.text.document import literal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,12 +33,18 @@ if TYPE_CHECKING:
     from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.compiler import Compilation, Compiler
     from occupancy_lab.compiling.notes import ScriptLaunch
+    from occupancy_lab.compiling.script import Ran
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.explaining.case import Case
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.launch import BoundLaunch, Launch
     from occupancy_lab.record import Failed
     from occupancy_lab.values import Failure, Resources
+
+MOST_ASSUMED = 10
+"""How many assumptions are shown."""
+MOST_COUNTED = 16
+"""For how many grids of a kernel the work of launches is counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,3 +284,14 @@ def compiler_of(script: Script) -> Compiler:
     """
     compiler: Any = _ScriptCompiler(script)
     return compiler  # type: ignore[no-any-return] # it has what records need of a Compiler
+
+
+def missing(ran: Ran | None) -> Iterator[str]:
+    """Say what a dry run may lack, and what was assumed in it."""
+    if ran is None:
+        return
+    yield from ran.why_launches_are_missing()
+    yield from (f"Assumed: {literal(str(one))}." for one in ran.assumed[:MOST_ASSUMED])
+    if len(ran.assumed) > MOST_ASSUMED:
+        yield f"{len(ran.assumed) - MOST_ASSUMED} more values were assumed; --json has all."
+    yield from ran.unused_assumptions()

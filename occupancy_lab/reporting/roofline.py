@@ -30,10 +30,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.explaining.script_runs import ScriptExplanation
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.plotting.roofline import Point, Roof
     from occupancy_lab.record import Record
+    from occupancy_lab.tracing.script_runs import ScriptExplanation
     from occupancy_lab.tracing.traced import Traced, TracedKernel
 
     Row = Mapping[str, Any]

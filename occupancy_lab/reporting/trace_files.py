@@ -17,6 +17,7 @@ from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.duration import the_duration
+from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
 from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, check_outputs, check_page, check_picture, export
@@ -29,7 +30,6 @@ from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import as_sentence, cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
 from occupancy_lab.tracing.page import configuration, shown_kernels
-from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.tracing.traced import Launched
 
 if TYPE_CHECKING:

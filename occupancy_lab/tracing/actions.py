@@ -22,10 +22,10 @@ from occupancy_lab.compiling.texts import kept_files
 from occupancy_lab.explaining.advice import best_action
 from occupancy_lab.explaining.dry_run import stand_in
 from occupancy_lab.explaining.explanation import explain_asked
+from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.launch import Launch
 from occupancy_lab.record import Record
 from occupancy_lab.tracing.page import shown_kernels
-from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.tracing.traced import WORTH_TRYING
 from occupancy_lab.workers import signals
 

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.script import NOT_LAUNCHED
 from occupancy_lab.errors import some_of
+from occupancy_lab.explaining.kernel_time import KernelTime
+from occupancy_lab.explaining.script_lines import missing
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.prediction import part_cell
@@ -28,7 +30,6 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.tracing.fusing import fusing_sentences
-from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, order
 
 if TYPE_CHECKING:
@@ -42,8 +43,6 @@ NOTHING = "No Triton kernel was launched"
 TUNING = "Launches after a + are an autotuner's benchmarks."
 LONGEST_NAME = 26
 """Characters of a kernel's name in the table; with times it then fits 80 columns."""
-MOST_ASSUMED = 10
-"""How many assumptions are shown."""
 MOST_COMPARED = 10
 """For how many kernels the measured time is compared with the predicted one."""
 MOST_OTHERS = 3
@@ -581,17 +580,6 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
             " the highest occupancy; any of them may be launched, and --json has all."
         )
     yield from missing(outcome.ran)
-
-
-def missing(ran: Ran | None) -> Iterator[str]:
-    """Say what a dry run may lack, and what was assumed in it."""
-    if ran is None:
-        return
-    yield from ran.why_launches_are_missing()
-    yield from (f"Assumed: {literal(str(one))}." for one in ran.assumed[:MOST_ASSUMED])
-    if len(ran.assumed) > MOST_ASSUMED:
-        yield f"{len(ran.assumed) - MOST_ASSUMED} more values were assumed; --json has all."
-    yield from ran.unused_assumptions()
 
 
 def _faults(found: Traced) -> Iterator[str]:

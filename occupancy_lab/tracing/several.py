@@ -8,12 +8,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.script import NOT_LAUNCHED
+from occupancy_lab.explaining.kernel_time import KernelTime
+from occupancy_lab.explaining.script_lines import missing
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import duration, listed, overlap_sentence, range_sentence
 from occupancy_lab.tracing.page import (
     NOTHING,
     action_sentence,
-    missing,
     not_tried,
     short_name,
     shown_kernels,
@@ -21,7 +22,6 @@ from occupancy_lab.tracing.page import (
     untimed,
     write_trace,
 )
-from occupancy_lab.tracing.times import KernelTime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiled_records import record_in_program
+from occupancy_lab.explaining.kernel_time import KernelTime
+from occupancy_lab.explaining.script_lines import MOST_COUNTED
 from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.prediction import time_columns
-from occupancy_lab.tracing.times import KernelTime
 from occupancy_lab.values import Work
 from occupancy_lab.work.speed_of_light import work_columns
 
@@ -32,8 +33,6 @@ if TYPE_CHECKING:
 
 WORTH_TRYING = 0.01
 """The share of all kernels' time that a kernel must lose for nearby launches to be compiled."""
-MOST_COUNTED = 16
-"""For how many grids of a kernel the work of launches is counted."""
 
 
 def launch_record(bound: BoundLaunch, counted: Counted, calculation: Calculation) -> Record | None:

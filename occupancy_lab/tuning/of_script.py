@@ -23,10 +23,11 @@ from occupancy_lab.explaining.script_lines import (
     calls_of,
     chosen_launches,
     compiler_of,
+    missing,
     takes,
     variant_with,
 )
-from occupancy_lab.explaining.script_runs import (
+from occupancy_lab.explaining.script_settings import (
     assumed_words,
     read_assumed_of,
     read_both,
@@ -34,7 +35,6 @@ from occupancy_lab.explaining.script_runs import (
 )
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.tracing.page import missing
 from occupancy_lab.tuning.by_size import Candidate, Launches, Tuner, as_values
 from occupancy_lab.tuning.sizes import text_of
 from occupancy_lab.tuning.tuned_file import LeftOut, in_file

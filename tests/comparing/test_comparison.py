@@ -15,9 +15,9 @@ from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, InputError
-from occupancy_lab.explaining import explain
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.text.words import prediction_words
+from occupancy_lab.tracing.explain import explain
 
 OTHER_PYTHON = os.environ.get("OCCUPANCY_LAB_OTHER_PYTHON")
 

@@ -8,13 +8,13 @@ from unittest import mock
 
 import pytest
 
-from occupancy_lab.explaining.script_runs import ScriptExplanation, explain_script
+from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing.actions import Effort
 from occupancy_lab.tracing.dry import dry_traces
-from occupancy_lab.tracing.times import KernelTime
+from occupancy_lab.tracing.script_runs import ScriptExplanation, explain_script
 
 SCRIPT = """
 import torch

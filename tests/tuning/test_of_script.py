@@ -9,7 +9,7 @@ from in_process import run
 
 import occupancy_lab
 from occupancy_lab.errors import InputError
-from occupancy_lab.explaining.script_runs import explain_script
+from occupancy_lab.tracing.script_runs import explain_script
 from occupancy_lab.tuning import by_size
 from occupancy_lab.tuning.of_script import size_names, tune_script
 from occupancy_lab.tuning.tuned_file import TunedFile

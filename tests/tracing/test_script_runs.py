@@ -11,9 +11,9 @@ from in_process import run
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.script_lines import script_lines
-from occupancy_lab.explaining.script_runs import explain_script
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.record import Record
+from occupancy_lab.tracing.script_runs import explain_script
 
 SCRIPT = """
 import torch

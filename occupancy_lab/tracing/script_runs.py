@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiled_records import check_trips
 from occupancy_lab.compiling import store_directory
-from occupancy_lab.compiling.assumptions import given_values, names_value
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
-from occupancy_lab.errors import few_of, refuse, shortened
+from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.commands import OF_SCRIPT
-from occupancy_lab.explaining.script_lines import ScriptLine, script_lines, takes
+from occupancy_lab.explaining.script_lines import ScriptLine, script_lines
+from occupancy_lab.explaining.script_settings import (
+    assumed_words,
+    read_assumed_of,
+    read_both,
+    read_values,
+)
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus, option_name
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.notation import constant_word
 from occupancy_lab.options import KNOBS
-from occupancy_lab.signature import (
-    check_knob,
-    read_assumed,
-    read_settings,
-)
 from occupancy_lab.text.document import literal
 from occupancy_lab.tracing.actions import ALL, NO_EFFORT
 from occupancy_lab.tracing.lines import dry_run_of
 from occupancy_lab.tracing.several import DryTraces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from occupancy_lab.asked import Asked
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.assumptions import Value
     from occupancy_lab.compiling.notes import ScriptLaunch
     from occupancy_lab.compiling.script import Ran
     from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.record import Record
     from occupancy_lab.signature import Words
@@ -131,39 +126,6 @@ def check_described(script: str, names: Collection[str], function: Callable[...,
         refuse(f"{option_name(unused[0])} has no use for {script}, which makes its launches itself")
 
 
-def read_values(
-    script: str,
-    launches: Sequence[ScriptLaunch],
-    gpus: Sequence[Gpu],
-    *,
-    constexprs: Words,
-    options: Words,
-    **knobs: Any,
-) -> dict[str, tuple[Any, ...]]:
-    """Return the values of constexprs and options by name that *launches* of *script* are to have.
-
-    Raises InputError if none of them has one of the names on any of *gpus*, or a value is invalid.
-    """
-    check = functools.partial(_check_setting, script, launches, gpus)
-    chosen = read_settings(check, constexprs, options, knobs)
-    for knob in KNOBS:
-        check_knob(knob, chosen.get(knob, ()))
-    return chosen
-
-
-def assumed_words(assume: Words) -> list[str]:
-    """Return *assume* as a command line has it."""
-    if isinstance(assume, Mapping):
-        return [f"{name}={value}" for name, value in assume.items()]
-    return [assume] if isinstance(assume, str) else [*assume]
-
-
-def read_both(assume: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
-    """Return what *assume* has for values that a script reads, and the words for its kernels."""
-    words = [word for word in assume if not names_value(word)]
-    return given_values(filter(names_value, assume)), words
-
-
 def _as_typed(
     run: Explanation,
     script: str,
@@ -197,31 +159,6 @@ def _as_typed(
 
     asked = (dataclasses.replace(one, typed=typed(one)) for one in run.asked)
     return dataclasses.replace(run, asked=tuple(asked))
-
-
-def read_assumed_of(launches: Iterable[ScriptLaunch], words: Words) -> dict[str, Assumption]:
-    """Return the assumed values of the parameters of the kernels of *launches*."""
-    names = dict.fromkeys(name for one in launches for name in one.bound.arguments)
-    return read_assumed(words, names)
-
-
-def _check_setting(
-    script: str, launches: Sequence[ScriptLaunch], gpus: Sequence[Gpu], option: str, name: str
-) -> None:
-    """Raise InputError if *option* sets what none of the *launches* of *script* has on any GPU."""
-    if any(name in one.tuned for one in launches):
-        return
-    constexprs = dict.fromkeys(known for one in launches for known in one.bound.constexprs)
-    if option == "--constexpr" and name not in constexprs:
-        there = few_of([*constexprs]) if constexprs else "none"
-        refuse(
-            f"no kernel that {script} launches has the constexpr {shortened(name)}; what they have"
-            f" is {there}"
-        )
-    if option == "--option" and name in constexprs:
-        refuse(f"{shortened(name)} is a constexpr of a kernel of {script}; give it by --constexpr")
-    if not any(takes(one.bound, gpu, name) for one in launches for gpu in gpus):
-        refuse(f"{option} {shortened(name)} is no option of Triton's compiler for these GPUs")
 
 
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line
