@@ -71,7 +71,7 @@ def test_matrices_are_compared() -> None:
     both = compare([781, 2049], dtype=["float16"], gpu="h100", kernel="softmax,softmax_row")
     title = "on H100 SXM: softmax and softmax_row; 4096 x 781 float16 and 4096 x 2049 float16"
     assert both.document.title == title
-    assert both.document.sections[0].tables[0].rows[0][1].startswith("1024, ")
+    assert both.document.sections[0].tables[0].rows[0][1] == "1024"
 
 
 def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:

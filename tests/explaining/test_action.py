@@ -62,7 +62,9 @@ def test_why_loads_are_narrow_is_told_in_full(
         prediction=dataclasses.replace(own, us=own.us * factor),
     )
     case = dataclasses.replace(case, padded=padded)
-    words = "If the launch can pass n_cols 784 instead of 781, a thread's loads are up to 16 B wide"
+    words = (
+        "If the launch can pass n_cols 784 instead of 781 (if its results stay right), a thread's"
+    )
     short, full = write_short((case,)), write_full((case,))
     assert any(words in one for one in short.answer) is is_faster
     assert (words in short.to_markdown(), full.to_markdown().count(words)) == (is_faster, 1)

@@ -86,7 +86,7 @@ def test_occupancy_is_a_limit_where_more_helps(
 
 @pytest.mark.parametrize(
     ("rows", "words"),
-    [(100, "More programs at once would not help"), (4096, "No more programs fit on an SM")],
+    [(100, "All programs run at once now"), (4096, "No more programs fit on an SM")],
 )
 def test_no_time_of_more_programs(rows: int, words: str, make_case: Callable[..., Case]) -> None:
     """A launch whose programs all run at once, or take all warps, has no time with more of them."""

@@ -75,7 +75,8 @@ def test_one_program_per_row(
         parts.append(f"14.0 us was recorded ({change(14.0 / 12.4 - 1)})")
     assert ("one program per row" in told(case)) is bool(parts)
     assert (
-        f"softmax_row, one program per row without a loop, {', '.join(parts)}." in told(case)
+        f"softmax_row and num_warps 8, one program per row without a loop, {', '.join(parts)}."
+        in told(case)
         or not parts
     )
 

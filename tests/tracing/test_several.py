@@ -80,7 +80,7 @@ def test_check_takes_the_rows_of_all_gpus(found: DryTraces, tmp_path: Path) -> N
 def test_a_gpu_without_times_is_named(found: DryTraces) -> None:
     """A GPU without times is not the fastest, and is named."""
     first, *others = found.to_document().answer
-    assert first.endswith(" times that on H100 SXM.")
+    assert first.endswith(" times as long on H100 SXM.")
     assert "are predicted on H200 SXM" in first
     assert others[-1] == "No time is predicted for RTX PRO 6000 Blackwell Server."
     said = found.to_document().sections[0].sentences
