@@ -57,7 +57,6 @@ SLOW = (
     "tests/explaining/test_short.py::test_explain_compiles_what_it_names",
     "tests/explaining/test_short.py::test_json_has_what_was_recorded",
     "tests/explaining/test_short.py::test_the_answer_does_not_depend_on_the_store",
-    "tests/explaining/test_short.py::test_what_else_is_faster_is_said_first",
     "tests/exploring/test_page.py",
     "tests/gpus/test_table.py::test_any_text_means_a_gpu_or_is_refused",
     "tests/kernels/test_conformance.py",

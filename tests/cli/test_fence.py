@@ -139,7 +139,7 @@ def test_a_terminal_is_told_what_takes_long(command: str, places: dict[str, str]
         os.close(end)
         said.append(read_all(terminal))
         assert b"compiling" not in done.stdout
-    assert "launches of softmax ..." in said[0]
+    assert "softmax" in said[0]
     assert said[0].endswith("\r\x1b[K")
     assert said[1] == ""
 
