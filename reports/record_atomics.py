@@ -104,6 +104,26 @@ def predict_again(
     write_rows(path, columns, [row | cells(record) for row, record in predicted])
 
 
+def measure_or_predict(
+    description: str | None,
+    file_of: Callable[[str], Path],
+    columns: Sequence[str],
+    measured: Callable[[], Iterable[Mapping[str, Any]]],
+    predict: Callable[..., list[Record | Failed]],
+    cells: Callable[[Record | Failed], dict[str, Any]],
+) -> None:
+    """Write what is *measured* to --output; *predict* the file of the GPU of --predict again."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--output", type=Path)
+    parser.add_argument("--predict")
+    asked = parser.parse_args()
+    if asked.output:
+        write_rows(asked.output, columns, measured())
+    if asked.predict:
+        again = partial(predict, key=asked.predict)
+        predict_again(file_of(asked.predict), columns, again, cells)
+
+
 def predicted_times(record: Record | Failed) -> dict[str, Any]:
     """Return the columns PREDICTED of a record; none without a predicted time."""
     from occupancy_lab.prediction import time_columns
@@ -139,20 +159,14 @@ def read(key: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure or predict."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--predict")
-    asked = parser.parse_args()
-    if asked.output:
-        write_rows(asked.output, COLUMNS, [row | {"us": measure(row)} for row in launches()])
-    if asked.predict:
-        again = partial(predict, key=asked.predict)
-        predict_again(
-            file_of(asked.predict),
-            COLUMNS,
-            again,
-            lambda record: {"predicted_us": predicted_times(record).get("predicted_us")},
-        )
+    measure_or_predict(
+        __doc__,
+        file_of,
+        COLUMNS,
+        lambda: [row | {"us": measure(row)} for row in launches()],
+        predict,
+        lambda record: {"predicted_us": predicted_times(record).get("predicted_us")},
+    )
 
 
 if __name__ == "__main__":

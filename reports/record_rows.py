@@ -7,16 +7,14 @@ predicts the launches in that GPU's file again, without a GPU, and renews its pr
 
 from __future__ import annotations
 
-import argparse
 import itertools
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, predict_again, predicted_times, records_of
-from record_tunes import rows_of, write_rows
+from record_atomics import PREDICTED, measure_or_predict, predicted_times, records_of
+from record_tunes import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -73,22 +71,26 @@ def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed
     return records_of(made, key)
 
 
+def file_of(key: str) -> Path:
+    """Return the file of a GPU."""
+    return DATA / f"rows-{key}.csv"
+
+
 def read(key: str) -> list[dict[str, Any]]:
     """Return the rows of a GPU's file."""
-    return rows_of(DATA / f"rows-{key}.csv")
+    return rows_of(file_of(key))
 
 
 def main() -> None:
     """Measure or predict."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--predict")
-    asked = parser.parse_args()
-    if asked.output:
-        write_rows(asked.output, COLUMNS, [row | {"us": measure(row)} for row in launches()])
-    if asked.predict:
-        again = partial(predict, key=asked.predict)
-        predict_again(DATA / f"rows-{asked.predict}.csv", COLUMNS, again, predicted_times)
+    measure_or_predict(
+        __doc__,
+        file_of,
+        COLUMNS,
+        lambda: [row | {"us": measure(row)} for row in launches()],
+        predict,
+        predicted_times,
+    )
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ with predicted; that needs the Triton that launched them, 3.6.
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 from functools import partial
@@ -18,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, predict_again, predicted_times, records_of
-from record_tunes import rows_of, write_rows
+from record_atomics import PREDICTED, measure_or_predict, predicted_times, records_of
+from record_tunes import rows_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -145,15 +144,8 @@ def read(key: str) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Measure or predict."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--predict")
-    asked = parser.parse_args()
-    if asked.output:
-        write_rows(asked.output, COLUMNS, measure([*launches()]))
-    if asked.predict:
-        again = partial(predict, key=asked.predict)
-        predict_again(file_of(asked.predict), COLUMNS, again, predicted_times)
+    measured = partial(measure, [*launches()])
+    measure_or_predict(__doc__, file_of, COLUMNS, measured, predict, predicted_times)
 
 
 if __name__ == "__main__":

@@ -111,20 +111,15 @@ def answer_in_short(case: Case) -> str:
 
 def idle_words(case: Case) -> str:
     """Say how many multiprocessors a launch leaves idle, or that it fills few places; or ""."""
-    plan, programs, number = (
-        case.record.plan,
-        case.record.num_programs,
-        case.calculation.gpu.multiprocessors,
-    )
+    programs, number = case.record.num_programs, case.calculation.gpu.multiprocessors
     each = case.calculation.resources.num_ctas
     if number is None or programs is None:
         return ""
     if programs * each >= number:
-        waves = 1.0 if plan is None or plan.waves is None else plan.waves
-        few = waves < FEW
-        return (
-            f" {count(programs, 'program')} take {percent(waves)} of these places." if few else ""
-        )
+        waves = None if case.record.plan is None else case.record.plan.waves
+        if waves is None or waves >= FEW:
+            return ""
+        return f" {count(programs, 'program')} take {percent(waves)} of these places."
     word = case.architecture.multiprocessor_word
     return (
         f" {count(programs, 'program')} leave{'s' if programs == 1 else ''}"

@@ -170,6 +170,10 @@ WORDS = {
 }
 
 
+FURTHER_OPTIONS = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
+"""The options that show more than the page of a single launch."""
+
+
 def glossary() -> Document:
     """Return the meanings of the terms of an explanation."""
     return Document("Words", tuple(f"**{term}**: {meaning}" for term, meaning in WORDS.items()), ())
@@ -179,8 +183,7 @@ def write_short(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Docum
     """Return the short explanation of a launch; *failures* are the GPUs without a record of it."""
     held = [f"{held_in_short(case.calculation, case.title)}." for case in cases]
     limits = limits_with_bars([case.calculation for case in cases], cap_outcomes(cases))
-    more = "`--full` has the arithmetic, memory and stages; `--words` explains the terms."
-    tried = what_to_try(cases, more)
+    tried = what_to_try(cases, FURTHER_OPTIONS)
     sections = (the_launch_in_short(cases), limits, tried, the_matrix(cases))
     return launch_page(cases, failures, held, sections)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.compiling.script import NOT_LAUNCHED
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.script_lines import missing
+from occupancy_lab.explaining.short import FURTHER_OPTIONS
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import duration, listed, overlap_sentence, range_sentence
 from occupancy_lab.tracing.page import (
@@ -174,7 +175,7 @@ class DryTraces(Answer):
             title = f"{number} {page.title}" if is_numbered else page.title
             yield Section(title, (), page.answer)
             for section in page.sections:
-                said = (one for one in section.sentences if not one.startswith("`--full` "))
+                said = (one for one in section.sentences if one != FURTHER_OPTIONS)
                 yield dataclasses.replace(section, sentences=tuple(said))
         if chosen:
             yield Section("", (), (PROFILED,) if full else (PROFILED, MORE))

@@ -281,7 +281,7 @@ def _with_costs(moved: Memory, counts: Counts, gpu: Gpu, flows: Mapping[Footprin
         flow.given.most * pieces.read_cost(_loads(x, counts)) for x, flow in flows.items()
     )
     read_time += reads.most - total(flow.given for flow in flows.values()).most + slow
-    read_time += torn * pieces.READ_PIECE / SECTOR
+    read_time += torn * pieces.REST_COST
     reads += rest + Amount.of(torn)
     costs = [
         (flow.stored.most, pieces.written_cost(stores[one], one, stays[one], flow.twice))
