@@ -12,12 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.grids import GRID
-from occupancy_lab.explaining.neighbours import (
-    MOST_ELEMENTS,
-    Neighbour,
-    blocks_of,
-    setting_of,
-)
+from occupancy_lab.explaining.neighbours import MOST_ELEMENTS, Neighbour, blocks_of, setting_of
 from occupancy_lab.inputs import DEFAULT_ROWS, TUTORIAL_KERNEL, option_name
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.notation import whole_numbers, written

@@ -20,10 +20,7 @@ from occupancy_lab.explaining.neighbours import first_of
 from occupancy_lab.kernel import Variant
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Record
-from occupancy_lab.signature import (
-    are_chosen,
-    check_number,
-)
+from occupancy_lab.signature import are_chosen, check_number
 from occupancy_lab.text.document import literal
 
 if TYPE_CHECKING:

@@ -12,14 +12,7 @@ from occupancy_lab.explaining.work import light_words
 from occupancy_lab.files import read_bytes
 from occupancy_lab.prediction import part_words
 from occupancy_lab.text.document import Answer, Document, Listing, Section, literal
-from occupancy_lab.text.words import (
-    amount_words,
-    byte_words,
-    listed,
-    microseconds,
-    percent,
-    scaled,
-)
+from occupancy_lab.text.words import amount_words, byte_words, listed, microseconds, percent, scaled
 from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, total
 from occupancy_lab.work.speed_of_light import dot_tflops, other_tflops
 

@@ -11,12 +11,7 @@ from occupancy_lab.arguments import Descriptor
 from occupancy_lab.explaining.commands import further_away
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import GRID, added_tensors, grown_tensors, splits_of
-from occupancy_lab.explaining.neighbours import (
-    FIXED,
-    blocks_of,
-    predicted_us,
-    rank,
-)
+from occupancy_lab.explaining.neighbours import FIXED, blocks_of, predicted_us, rank
 from occupancy_lab.explaining.work import line_words
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import part_words

@@ -15,11 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import inductor
-from occupancy_lab.compiling.amdgcn import (
-    kernel_body,
-    read_amdgcn,
-    scratch_width,
-)
+from occupancy_lab.compiling.amdgcn import kernel_body, read_amdgcn, scratch_width
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.resources import pipeline_shared_bytes
 from occupancy_lab.compiling.sass import count_kinds

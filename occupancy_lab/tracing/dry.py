@@ -99,11 +99,7 @@ def _environment(word: str) -> Environment:
 
     Raises InputError if a path leads to no Python, or to one that lacks them.
     """
-    from occupancy_lab.compiling.environment import (
-        ANSWERING,
-        find_environment,
-        running_environment,
-    )
+    from occupancy_lab.compiling.environment import ANSWERING, find_environment, running_environment
 
     if not re.fullmatch(r"python[\d.]*", Path(word).name):
         return running_environment()

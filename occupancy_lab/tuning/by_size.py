@@ -16,13 +16,7 @@ from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, r
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
-from occupancy_lab.kernel import (
-    Variant,
-    as_compared,
-    autotuner_of,
-    innermost,
-    without_autotuner,
-)
+from occupancy_lab.kernel import Variant, as_compared, autotuner_of, innermost, without_autotuner
 from occupancy_lab.launch import BoundLaunch, constant_text
 from occupancy_lab.notation import Parameters, split
 from occupancy_lab.options import KNOBS

@@ -13,14 +13,7 @@ from occupancy_lab.prediction import PARTS, part_cell, ratio_error
 from occupancy_lab.sweeping.recorded import rival_sentences, row_config
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import (
-    cell,
-    change,
-    count,
-    difference_cell,
-    listed,
-    range_sentence,
-)
+from occupancy_lab.text.words import cell, change, count, difference_cell, listed, range_sentence
 from occupancy_lab.throughput.launch_time import MEASURED
 
 if TYPE_CHECKING:
