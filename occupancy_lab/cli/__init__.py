@@ -22,6 +22,7 @@ from occupancy_lab.text.printing import (
     print_json,
     print_note,
     print_shown,
+    print_text,
     show_status,
 )
 from occupancy_lab.workers import signals
@@ -339,10 +340,7 @@ def occupancy(gpus: tuple[str, ...], points: str | None, form: str, **usage: Any
     if points is not None:
         from occupancy_lab.occupancy.points import calculate_points
 
-        name = "standard input" if points == "-" else points
-        with click.open_file(points, encoding="utf-8") as file:
-            calculate_points(file, name, sys.stdout, as_json=form == "json")
-        sys.stdout.flush()
+        print_text(calculate_points(points, as_json=form == "json"))
         return
     missing = [f"--{name.replace('_', '-')}" for name in _NEEDED if usage[name] is None]
     missing = missing if gpus else ["--target", *missing]

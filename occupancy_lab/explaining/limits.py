@@ -410,14 +410,11 @@ class _ArchitectureWords(dict[str, str]):
 
 
 def term_reasons(
-    terms: Sequence[str],
-    architecture: Architecture,
-    rocm: Rocm = Rocm.CURRENT,
-    words: Mapping[str, str] = TERM_WORDS,
+    terms: Sequence[str], architecture: Architecture, rocm: Rocm = Rocm.CURRENT
 ) -> str:
-    """Return why a formula without *terms* miscounts programs, in the *words* of each term."""
+    """Return why a formula without *terms* miscounts programs."""
     fields = _ArchitectureWords(architecture, rocm)
-    return "; and ".join(words[term].format_map(fields) for term in terms)
+    return "; and ".join(TERM_WORDS[term].format_map(fields) for term in terms)
 
 
 def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from functools import partial
+import dataclasses
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.errors import InputError, refuse, shortened
-from occupancy_lab.files import csv_text, plain_rows, read_cell
+from occupancy_lab.errors import InputError, refuse
+from occupancy_lab.files import csv_text, plain_rows
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import check_launched_warps, whole_clusters
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
+from occupancy_lab.table.columns import AT_LEAST_1, COUNT, TEXT
+from occupancy_lab.table.rows import read_file
 from occupancy_lab.text.document import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
-    from typing import IO, TextIO
+    from collections.abc import Iterable
 
     import numpy as np
     import pandas as pd
@@ -29,8 +29,13 @@ REQUIRED = ("target", "n_regs", "shared", "num_warps")
 LIMITED = ("sgprs", "barriers", "tensor_memory")
 """Optional columns that each have their own limit."""
 OPTIONAL = (*LIMITED, "static_shared", "allocated_vgprs", "num_ctas")
-FIRST_LINE = 2
-"""The line of the file with the first row."""
+COLUMNS = {"target": TEXT} | {
+    name: dataclasses.replace(
+        AT_LEAST_1 if name in {"num_warps", "num_ctas"} else COUNT, most=UNLIMITED
+    )
+    for name in (*REQUIRED[1:], *OPTIONAL)
+}
+"""The columns whose values are checked."""
 LIMITS = ("warps", "registers", "shared", "programs")
 """The limits that every table has."""
 
@@ -124,126 +129,48 @@ def evaluate_points(table: pd.DataFrame) -> pd.DataFrame:
     return given.join(found).set_axis(table.index)
 
 
-def _check_columns(table: pd.DataFrame, name: str) -> None:
+def read_points(path: str) -> pd.DataFrame:
+    """Return the points in the CSV or JSON file at *path*; "-" is standard input.
+
+    Blank rows are left out. Raises InputError with the line or row if a value is missing or not
+    allowed.
+    """
     import pandas as pd
 
-    if not isinstance(table.index, pd.RangeIndex):
-        # If the first row has more fields than the header, pandas makes an index of some.
-        columns = len(table.columns)
-        refuse(f"{name}: line 2: found {columns + table.index.nlevels} fields, expected {columns}")
-    for column in (*REQUIRED, *OPTIONAL):
-        # pandas renames the second of two columns of the same name.
-        if list(table.columns).count(column) > 1 or {column, f"{column}.1"} <= set(table.columns):
-            refuse(f"{name}: line 1: the column {column} is there twice; keep one of them")
-    missing = [column for column in REQUIRED if column not in table]
+    found = read_file(path, COLUMNS)
+    missing = [name for name in REQUIRED if name not in found.columns]
     if missing:
         refuse(
-            f"{name}: line 1: the column {missing[0]} is missing;"
-            f" a points file has the columns {', '.join(REQUIRED)}"
+            f"{found.name} has no column {missing[0]}; a file of points has the columns"
+            f" {', '.join(REQUIRED)}"
         )
+    checked = set()
+    for place, row in enumerate(found.rows):
+        if all(cell is None for cell in row.values()):
+            continue
+        for name in REQUIRED:
+            if row.get(name) is None:
+                found.refuse(place, name, COLUMNS[name].words)
+        point = row["target"], row["num_warps"]
+        if point not in checked:
+            try:
+                check_launched_warps(row["num_warps"], find_gpu(row["target"]).architecture)
+            except InputError as error:
+                refuse(f"{found.name}, {found.places[place]}: {error}")
+            checked.add(point)
+    table = pd.DataFrame(found.rows, columns=list(found.columns)).dropna(how="all")
+    given = {name: column.least for name, column in COLUMNS.items() if name in table}
+    del given["target"]
+    return table.fillna(given).astype(dict.fromkeys(given, "int64")).reset_index(drop=True)
 
 
-def _line(column: pd.Series[Any], at: int) -> int:
-    return int(column.index.to_numpy()[at]) + FIRST_LINE
+def calculate_points(path: str, *, as_json: bool = False) -> str:
+    """Return the points in the file at *path* with their occupancy, as CSV or as JSON.
 
-
-def _check_each(column: pd.Series[Any], name: str, check: Callable[[Any], object]) -> None:
-    """Raise InputError, naming the line, for the first value of *column* that *check* refuses."""
-    for value in column.unique():
-        try:
-            check(value)
-        except InputError as error:
-            line = _line(column, int(column.isin([value]).to_numpy().argmax()))
-            refuse(f"{name}: line {line}: {error}")
-
-
-def _check_target(target: Any) -> None:
-    import pandas as pd
-
-    if pd.isna(target):
-        refuse("target is blank")
-    find_gpu(str(target))
-
-
-def _whole_numbers(column: pd.Series[Any], name: str, *, least: int, blank: int | None) -> Any:
-    """Return *column* as int64, blank cells as *blank*; InputError names the first bad line."""
-    import pandas as pd
-
-    numbers = pd.to_numeric(column, errors="coerce")
-    if column.dtype in (bool, object):
-        numbers = numbers.mask(column.map(pd.api.types.is_bool))  # pandas converts True to 1
-    if blank is not None:
-        numbers = numbers.where(column.notna(), blank)
-    bad = ~((numbers >= least) & (numbers <= UNLIMITED) & (numbers % 1 == 0))
-    if bad.any():
-        at = int(bad.to_numpy().argmax())
-        found = "blank" if pd.isna(column.iloc[at]) else shortened(str(column.iloc[at]))
-        line = _line(column, at)
-        refuse(
-            f"{name}: line {line}: {column.name} is {found}, expected a whole number from {least}"
-        )
-    return numbers.astype("int64")
-
-
-def _unreadable(error: Exception) -> str:
-    """Return the meaning of pandas's *error*, with the line if it has a number."""
-    text = str(error)
-    if fields := re.search(r"Expected (\d+) fields in line (\d+), saw (\d+)", text):
-        return f"line {fields[2]}: found {fields[3]} fields, expected {fields[1]}"
-    if quote := re.search(r"EOF inside string starting at row (\d+)", text):
-        return f"line {int(quote[1]) + 1}: found no end of the quoted field"
-    return f"expected a CSV file in UTF-8: {text.strip()}"
-
-
-def read_points(file: IO[str], name: str) -> pd.DataFrame:
-    """Return the points in a CSV *file*, which errors call *name*.
-
-    Blank lines are left out. Raises InputError with the line number if a row cannot be read.
+    Raises InputError as `read_points` does.
     """
-    import pandas as pd
-
-    try:
-        # Blank lines are kept, so that rows are numbered like the lines of the file.
-        table = pd.read_csv(
-            file,
-            skipinitialspace=True,
-            skip_blank_lines=False,
-            keep_default_na=False,
-            na_values=[""],
-            low_memory=False,
-        )
-    except pd.errors.EmptyDataError:
-        msg = f"{name}: line 1: the file is empty; expected the columns {', '.join(REQUIRED)}"
-        raise InputError(msg) from None
-    except ValueError as error:  # as are pandas's ParserError and UnicodeDecodeError
-        refuse(f"{name}: {_unreadable(error)}")
-    table.columns = table.columns.str.strip()
-    _check_columns(table, name)
-    table = table.dropna(how="all")
-    _check_each(table["target"], name, _check_target)
-    for column in (*REQUIRED[1:], *OPTIONAL):
-        if column in table:
-            least = int(column in {"num_warps", "num_ctas"})
-            blank = None if column in REQUIRED else least
-            table[column] = _whole_numbers(table[column], name, least=least, blank=blank)
-    for target, warps in table.groupby("target", sort=False)["num_warps"]:
-        architecture = find_gpu(str(target)).architecture
-        _check_each(warps, name, partial(check_launched_warps, architecture=architecture))
-    texts = table.select_dtypes(exclude=["number", "bool"])
-    table[texts.columns] = texts.map(read_cell)
-    return table.reset_index(drop=True)
-
-
-def calculate_points(file: IO[str], name: str, output: TextIO, *, as_json: bool = False) -> None:
-    """Read points from *file*, which errors call *name*, and write them with their occupancy.
-
-    They are written as CSV, or with *as_json* as a list of rows.
-
-    Raises InputError, with the line number, before anything is written.
-    """
-    table = evaluate_points(read_points(file, name))
+    table = evaluate_points(read_points(path))
     if as_json:
-        output.write(json_text(plain_rows(table)) + "\n")
-    else:
-        rows = table.astype(object).where(table.notna(), None)
-        output.write(csv_text(table.columns, rows.itertuples(index=False, name=None)))
+        return json_text(plain_rows(table)) + "\n"
+    rows = table.astype(object).where(table.notna(), None)
+    return csv_text(table.columns, rows.itertuples(index=False, name=None))

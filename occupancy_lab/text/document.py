@@ -142,14 +142,13 @@ def side_by_side(
     rows: Iterable[tuple[str, Callable[[Item], str]]],
     *,
     corner: str = "",
-    caption: str = "",
     prose: bool = False,
 ) -> Table:
     """Return a table with a column for each item, without rows that are empty for all."""
     headers = (corner, *(item.title for item in items))
     found = ((name, *map(text_of, items)) for name, text_of in rows)
     shown = tuple(row for row in found if not UNTOLD.issuperset(row[1:]))
-    return Table(headers, shown, caption, prose)
+    return Table(headers, shown, prose=prose)
 
 
 Block: TypeAlias = str | Heading | Bullets | Commands | Listing | Table | Image

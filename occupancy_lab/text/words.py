@@ -138,12 +138,9 @@ def known(value: object) -> str:
 
 
 def said_of_each(
-    items: Sequence[Item], sentences: Callable[[Item], Iterable[str]], *, alike: bool = True
+    items: Sequence[Item], sentences: Callable[[Item], Iterable[str]]
 ) -> tuple[str, ...]:
-    """Return the *sentences* common to all *items* first, then the others, each with its title.
-
-    Without *alike* the common sentences are left out.
-    """
+    """Return the *sentences* common to all *items* first, then the others, each with its title."""
     texts = [tuple(sentences(item)) for item in items]
     common = set.intersection(*map(set, texts))
     apart = (
@@ -152,7 +149,7 @@ def said_of_each(
         for text in own
         if text not in common
     )
-    return (*(text for text in texts[0] if alike and text in common), *apart)
+    return (*(text for text in texts[0] if text in common), *apart)
 
 
 @dataclass(frozen=True, slots=True)

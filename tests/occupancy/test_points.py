@@ -2,6 +2,8 @@
 
 import io
 import json
+from collections.abc import Callable
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -22,12 +24,33 @@ COLUMNS = (
     *("n_regs", "shared", "num_warps", "sgprs", "static_shared", "barriers"),
     *("tensor_memory", "num_ctas"),
 )
+Read = Callable[[str], pd.DataFrame]
+Written = Callable[..., str]
 HEADER = "target,n_regs,shared,num_warps"
 
 
-def read(text: str) -> pd.DataFrame:
-    """Return the points in a text."""
-    return read_points(io.StringIO(text), "points.csv")
+@pytest.fixture
+def read(tmp_path: Path) -> Read:
+    """Return a function that returns the points in a text."""
+
+    def read(text: str) -> pd.DataFrame:
+        file = tmp_path / "points.csv"
+        file.write_bytes(text.encode())
+        return read_points(str(file))
+
+    return read
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Written:
+    """Return a function that returns the output for a file of points."""
+
+    def written(text: str, **how: bool) -> str:
+        file = tmp_path / "points.csv"
+        file.write_bytes(text.encode())
+        return calculate_points(str(file), **how)
+
+    return written
 
 
 def by_hand(target: str, resources: Resources) -> dict[str, object]:
@@ -77,7 +100,7 @@ def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> N
         assert row["target"] == target
 
 
-def test_optional_columns_count_and_bring_their_limits() -> None:
+def test_optional_columns_count_and_bring_their_limits(read: Read) -> None:
     """Optional columns count, with a limit of their own; blanks do not."""
     text = f"{HEADER},sgprs,static_shared,barriers\ngfx942,16,0,4,92,,\nsm_90,16,0,4,,20000,8\n"
     table = evaluate_points(read(text))
@@ -91,7 +114,7 @@ def test_optional_columns_count_and_bring_their_limits() -> None:
     assert table["limit_shared"].isna().tolist() == [True, False]
 
 
-def test_no_points_give_no_rows() -> None:
+def test_no_points_give_no_rows(read: Read) -> None:
     """A file with only a header gives every column and no row."""
     table = evaluate_points(read(f"{HEADER},sgprs,num_ctas\n"))
     assert len(table) == 0
@@ -99,7 +122,7 @@ def test_no_points_give_no_rows() -> None:
     assert added <= set(table.columns)
 
 
-def test_a_table_keeps_its_index() -> None:
+def test_a_table_keeps_its_index(read: Read) -> None:
     """Rows are identified by position, even if the index repeats."""
     table = read(f"{HEADER}\nsm_90,32,16,8\ngfx942,64,16,8\n").set_axis([7, 7])
     found = evaluate_points(table)
@@ -107,14 +130,10 @@ def test_a_table_keeps_its_index() -> None:
     assert found["programs_per_multiprocessor"].tolist() == [8, 4]
 
 
-def test_output_can_be_put_in_again() -> None:
+def test_output_can_be_put_in_again(written: Written) -> None:
     """The calculator's output, as input, gives the same output."""
-    points = io.StringIO(f"{HEADER},barriers\nsm_90,168,16,8,1\ngfx1201,97,0,4,0\nh100,300,1,1,1\n")
-    once, twice = io.StringIO(), io.StringIO()
-    calculate_points(points, "points.csv", once)
-    once.seek(0)
-    calculate_points(once, "once.csv", twice)
-    assert twice.getvalue() == once.getvalue()
+    once = written(f"{HEADER},barriers\nsm_90,168,16,8,1\ngfx1201,97,0,4,0\nh100,300,1,1,1\n")
+    assert written(once) == once
 
 
 @pytest.mark.parametrize(
@@ -122,7 +141,7 @@ def test_output_can_be_put_in_again() -> None:
     [
         pytest.param(f"{HEADER}\r\nsm_90,32,16,8\r\n", id="carriage returns"),
         pytest.param(f"\ufeff{HEADER}\nsm_90,32,16,8\n", id="byte order mark"),
-        pytest.param("target , n_regs, shared ,num_warps\n sm_90 , 32 , 16, 8 \n", id="spaces"),
+        pytest.param(f"{HEADER}\nsm_90, 32 , 16, 8 \n", id="spaces"),
         pytest.param(f"{HEADER}\n\nsm_90,32,16,8\n\n\n", id="blank lines"),
         pytest.param(f"{HEADER}\n,,,\nsm_90,32,16,8\n,,,\n", id="blank rows of a spreadsheet"),
         pytest.param(f"{HEADER}\nsm_90,32.0,16,8", id="no newline at the end"),
@@ -130,11 +149,11 @@ def test_output_can_be_put_in_again() -> None:
         pytest.param("num_warps,shared,n_regs,target\n8,16,32,sm_90\n", id="another order"),
     ],
 )
-def test_forms_of_one_file(text: str) -> None:
+def test_forms_of_one_file(read: Read, text: str) -> None:
     """Forms that editors and spreadsheets give a file do not change its points."""
     table = read(text)
     assert table.index.tolist() == [0]
-    assert table["target"].str.strip().tolist() == ["sm_90"]
+    assert table["target"].tolist() == ["sm_90"]
     assert table[["n_regs", "shared", "num_warps"]].to_numpy().tolist() == [[32, 16, 8]]
     assert {str(table[name].dtype) for name in ("n_regs", "shared", "num_warps")} == {"int64"}
 
@@ -145,51 +164,34 @@ GOOD = "sm_90,32,16,8"
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["target,n_regs,shared", "sm_90,1,2"], "line 1: the column num_warps is missing"),
-        ([HEADER.replace(",", ";"), "sm_90;1;2;3"], "line 1: the column target is missing"),
-        ([], "line 1: the file is empty"),
-        ([HEADER, GOOD, "sm_90,abc,16,8"], "line 3: n_regs is abc, expected a whole number from 0"),
-        ([HEADER, GOOD, "", "sm_90,abc,16,8"], "line 4: n_regs is abc"),
-        ([HEADER, GOOD, "sm_90,32,-1,8"], "line 3: shared is -1, expected a whole number from 0"),
-        ([HEADER, GOOD, "sm_90,32,16,0"], "line 3: num_warps is 0, expected a whole number from 1"),
-        ([HEADER, GOOD, "sm_90,32.5,16,8"], "line 3: n_regs is 32.5"),
-        ([HEADER, GOOD, "sm_90,99999999999,16,8"], "line 3: n_regs is 99999999999"),
-        ([HEADER, GOOD, "sm_90,32,,8"], "line 3: shared is blank"),
-        ([HEADER, GOOD, ",32,16,8"], "line 3: target is blank"),
-        ([HEADER, GOOD, "sm_1,32,16,8"], "line 3: No GPU is called 'sm_1'"),
-        ([HEADER, GOOD, "sm_90,32,16,8,9"], "line 3: found 5 fields, expected 4"),
-        ([HEADER, "sm_90,32,16,8,9", "sm_90,1,2,8,9"], "line 2: found 5 fields, expected 4"),
-        ([HEADER, GOOD, '"sm_90,32,16,8'], "line 3: found no end of the quoted field"),
-        ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},x"], "line 3: sgprs is x"),
-        ([HEADER, GOOD, "sm_90,32,16,3"], "line 3: num_warps is 3; Triton takes a power of two"),
-        ([f"{HEADER},num_ctas", f"{GOOD},0"], "line 2: num_ctas is 0, expected a whole number"),
-        ([HEADER, GOOD, "mi300x,32,16,32"], "line 3: num_warps is 32; a program on gfx942 has at"),
-        ([HEADER, "sm_90,True,16,8"], "line 2: n_regs is True, expected a whole number from 0"),
-        ([f"{HEADER}, n_regs ", f"{GOOD},64"], "line 1: the column n_regs is there twice"),
-        ([HEADER, f"sm_90,{'x' * 99},16,8"], f"line 2: n_regs is {'x' * 40}…, expected"),
+        (["target,n_regs,shared", "sm_90,1,2"], " has no column num_warps; a file of points has"),
+        ([HEADER.replace(",", ";"), "sm_90;1;2;3"], " has no column target"),
+        ([], " has no column target"),
+        ([HEADER, GOOD, "sm_90,abc,16,8"], ", line 3: n_regs is 'abc'; a whole number, 0 or more"),
+        ([HEADER, GOOD, "", "sm_90,abc,16,8"], ", line 4: n_regs is 'abc'"),
+        ([HEADER, GOOD, "sm_90,32,-1,8"], ", line 3: shared is '-1'; a whole number, 0 or more"),
+        ([HEADER, GOOD, "sm_90,32,16,0"], ", line 3: num_warps is '0'; a whole number, 1 or more"),
+        ([HEADER, GOOD, "sm_90,32.5,16,8"], ", line 3: n_regs is '32.5'"),
+        ([HEADER, GOOD, "sm_90,99999999999,16,8"], ", line 3: n_regs is '99999999999'"),
+        ([HEADER, GOOD, "sm_90,32,,8"], ", line 3: shared is blank"),
+        ([HEADER, GOOD, ",32,16,8"], ", line 3: target is blank"),
+        ([HEADER, GOOD, "sm_1,32,16,8"], ", line 3: No GPU is called 'sm_1'"),
+        ([HEADER, GOOD, "sm_90,32,16,8,9"], ", line 3: found 5 fields, expected 4"),
+        ([HEADER, GOOD, '"sm_90,32,16,8'], " cannot be read as a table: unexpected end of data"),
+        ([f"{HEADER},sgprs", f"{GOOD},", f"{GOOD},x"], ", line 3: sgprs is 'x'"),
+        ([HEADER, GOOD, "sm_90,32,16,3"], ", line 3: num_warps is 3; Triton takes a power of two"),
+        ([f"{HEADER},num_ctas", f"{GOOD},0"], ", line 2: num_ctas is '0'; a whole number, 1"),
+        ([HEADER, GOOD, "mi300x,32,16,32"], ", line 3: num_warps is 32; a program on gfx942 has"),
+        ([HEADER, "sm_90,True,16,8"], ", line 2: n_regs is 'True'; a whole number, 0 or more"),
+        ([f"{HEADER},n_regs", f"{GOOD},64"], " has the column 'n_regs' 2 times"),
     ],
 )
-def test_errors_name_the_file_and_the_line(lines: list[str], message: str) -> None:
+def test_errors_name_the_file_and_the_line(read: Read, lines: list[str], message: str) -> None:
     """An error has the file's name, the first bad line and the reason."""
     with pytest.raises(InputError) as raised:
         read("".join(f"{line}\n" for line in lines))
-    assert str(raised.value).startswith(f"points.csv: {message}")
+    assert f"points.csv{message}" in str(raised.value)
     assert "\n" not in str(raised.value)
-
-
-def test_a_bad_line_far_down_is_named() -> None:
-    """The line is right even if pandas reads the file in pieces."""
-    rows = [GOOD] * 300_000
-    rows[290_000] = "sm_90,thirty,16,8"
-    with pytest.raises(InputError, match="line 290002: n_regs is thirty"):
-        read("\n".join([HEADER, *rows]))
-
-
-def test_a_binary_file_is_refused() -> None:
-    """Bytes that are not text are refused as such."""
-    file = io.TextIOWrapper(io.BytesIO(b"\x7fELF\xff\xfe\x00\x80"), encoding="utf-8")
-    with pytest.raises(InputError, match=r"points\.csv: expected a CSV file in UTF-8"):
-        read_points(file, "points.csv")
 
 
 def test_an_unknown_target_of_a_table_is_refused() -> None:
@@ -199,14 +201,7 @@ def test_an_unknown_target_of_a_table_is_refused() -> None:
         evaluate_points(table)
 
 
-def written(text: str, *, as_json: bool = False) -> str:
-    """Return the output for a file of points."""
-    output = io.StringIO(newline="")
-    calculate_points(io.StringIO(text, newline=""), "points.csv", output, as_json=as_json)
-    return output.getvalue()
-
-
-def test_json_has_the_rows_of_the_csv() -> None:
+def test_json_has_the_rows_of_the_csv(written: Written) -> None:
     """JSON rows have the CSV's columns; an empty cell is null."""
     text = f"{HEADER},note\nsm_90,0,12320,8,=1+1\ngfx942,91,32,8,\n"
     rows = json.loads(written(text, as_json=True))
@@ -218,7 +213,7 @@ def test_json_has_the_rows_of_the_csv() -> None:
         assert read_back[name].tolist() == [row[name] for row in rows]
 
 
-def test_other_columns_are_no_formulas_in_a_spreadsheet() -> None:
+def test_other_columns_are_no_formulas_in_a_spreadsheet(written: Written) -> None:
     """A text that looks like a formula is quoted, and read back unchanged."""
     first = written(f"{HEADER},note\nsm_90,32,0,8,=1+1\nsm_90,32,0,8,-a\n")
     assert ",'=1+1," in first
