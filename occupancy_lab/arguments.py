@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.values import INT64_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
 
 TRITON_DTYPES: Mapping[str, str] = {
     "bool": "i1",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -11,16 +12,14 @@ from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import check_options, failure_of
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.errors import DoesNotFitError, InputError, refuse, shortened
-from occupancy_lab.inputs import check_config, check_launch, check_num_warps
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.inputs import NamedKernel, check_config, check_launch, check_num_warps
+from occupancy_lab.kernel import Kernel
 from occupancy_lab.launch import Launch
+from occupancy_lab.values import Config, Failure, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import NamedKernel
-    from occupancy_lab.kernel import Kernel, Relaunch
-    from occupancy_lab.values import Config, Failure, Problem
+    from occupancy_lab.kernel import Relaunch
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,34 +3,32 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.asked import ask
-from occupancy_lab.assumed import lines_of_trips, trips_at
+from occupancy_lab.asked import Asked, ask
+from occupancy_lab.assumed import Assumption, lines_of_trips, trips_at
 from occupancy_lab.compiling.compile import failure_of
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.errors import DoesNotFitError, few_of, refuse
-from occupancy_lab.inputs import check_launch
-from occupancy_lab.occupancy.calculator import calculate, check_fits, check_together, plan_launch
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.inputs import NamedKernel, check_launch
+from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.occupancy.calculator import (
+    Calculation,
+    calculate,
+    check_fits,
+    check_together,
+    plan_launch,
+)
 from occupancy_lab.record import Failed, Record
-from occupancy_lab.values import Failure
+from occupancy_lab.values import Config, Failure, Problem, Resources
 from occupancy_lab.work.counting import count_launches
 from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.signals import UnfinishedError
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import NamedKernel
-    from occupancy_lab.launch import BoundLaunch
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import Config, Problem, Resources
 
 
 def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:

@@ -10,14 +10,12 @@ from __future__ import annotations
 import ast
 import hashlib
 import inspect
+from collections.abc import Iterator
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.kernel import innermost
 from occupancy_lab.tiles import source_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PLAIN = (bool, int, float, str)
 """The types of globals that a kernel may use as constants."""

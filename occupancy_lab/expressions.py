@@ -18,13 +18,11 @@ import enum
 import math
 import operator
 import warnings
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from occupancy_lab.errors import quoted, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 Value: TypeAlias = float | str | None
 """A number, a text or a truth value; None means not known."""

@@ -16,15 +16,13 @@ import os
 import re
 import stat
 import sys
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from occupancy_lab.errors import InputError, quoted, refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from typing import BinaryIO
-
     import pandas as pd
 
 MOST_BYTES = 256 << 20

@@ -8,11 +8,11 @@ import itertools
 import operator
 import os
 import sys
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
 
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, quoted, refuse
-from occupancy_lab.gpus import Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
+from occupancy_lab.gpus import Architecture, Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
 from occupancy_lab.kernel import (
     USER_KERNEL,
     Grid,
@@ -21,15 +21,9 @@ from occupancy_lab.kernel import (
     kernel_names,
     load_kernel,
 )
-from occupancy_lab.values import INT64_MAX, ITEM_BYTES, MAX_STAGES, Problem
+from occupancy_lab.values import INT64_MAX, ITEM_BYTES, MAX_STAGES, Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping
-    from typing import SupportsIndex, TypeAlias
-
-    from occupancy_lab.gpus import Architecture
-    from occupancy_lab.values import Config
-
     Integer: TypeAlias = SupportsIndex
     """An int, or an integer of numpy or torch."""
     Integers: TypeAlias = SupportsIndex | str | Iterable[SupportsIndex]

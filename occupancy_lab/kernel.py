@@ -11,25 +11,21 @@ import importlib.util
 import pkgutil
 import re
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
 from occupancy_lab.arguments import Tensor, plain
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.launch import Launch, launch_of
-from occupancy_lab.values import INT64_MAX, Config, Traffic, Work
+from occupancy_lab.values import INT64_MAX, Config, Problem, Traffic, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import ModuleType
-
-    from occupancy_lab.values import Problem
-
     Relaunch = Callable[[Mapping[str, Any]], Launch]
 
 

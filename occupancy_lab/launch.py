@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from occupancy_lab.arguments import (
     ALIGNMENT,
@@ -26,12 +26,7 @@ from occupancy_lab.arguments import (
 from occupancy_lab.errors import EmptyGridError, GridError, InputError, few_of, quoted, refuse
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.tiles import tile_names
-from occupancy_lab.values import INT32_MAX, INT64_MAX, Work
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.values import Target
+from occupancy_lab.values import INT32_MAX, INT64_MAX, Target, Work
 
 MOST_DIMENSIONS = 3
 """Dimensions of a grid."""

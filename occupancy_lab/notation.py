@@ -26,9 +26,9 @@ import math
 import re
 import shlex
 import warnings
-from collections.abc import Mapping  # noqa: TC003 - pydoc and dataclasses read the fields' types
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import (
     ALIGNMENT,
@@ -46,9 +46,6 @@ from occupancy_lab.expressions import Kind, parse
 from occupancy_lab.kernel import is_triton_function, triton_class
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import INT32_MAX, INT64_MAX
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
 
 MOST_CHARACTERS = 10_000
 """The longest option: hundreds of parameters, and less than Python's parser takes."""

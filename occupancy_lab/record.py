@@ -4,46 +4,48 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from occupancy_lab.arguments import Dtype
+from occupancy_lab.assumed import Assumption
+from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.occupancy.calculator import plan_launch
+from occupancy_lab.occupancy.calculator import Calculation, plan_launch
 from occupancy_lab.options import KNOBS
-from occupancy_lab.prediction import lost_columns, time_columns
+from occupancy_lab.prediction import Prediction, lost_columns, time_columns
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.demand import Doing, l1_hits
 from occupancy_lab.throughput.launch_time import beside_copy, predict_launch
-from occupancy_lab.values import Failure, Status, Work
-from occupancy_lab.work.counting import Counted, Counting, doubts
-from occupancy_lab.work.memory import local_memory, moved, repeated
-from occupancy_lab.work.speed_of_light import MEMORY, intensity, speed_of_light, work_columns
+from occupancy_lab.values import (
+    Config,
+    Failure,
+    LaunchPlan,
+    Measurement,
+    Occupancy,
+    Problem,
+    Resources,
+    Status,
+    Traffic,
+    TutorialOccupancy,
+    Work,
+)
+from occupancy_lab.work.counting import Counted, Counting, Doubt, doubts
+from occupancy_lab.work.counts import Counts, Executed
+from occupancy_lab.work.memory import Memory, local_memory, moved, repeated
+from occupancy_lab.work.speed_of_light import (
+    MEMORY,
+    SpeedOfLight,
+    intensity,
+    speed_of_light,
+    work_columns,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     from occupancy_lab.asked import Asked, Matrix
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.values import (
-        Config,
-        LaunchPlan,
-        Measurement,
-        Occupancy,
-        Problem,
-        Resources,
-        Traffic,
-        TutorialOccupancy,
-    )
-    from occupancy_lab.work.counting import Doubt
-    from occupancy_lab.work.counts import Counts, Executed
-    from occupancy_lab.work.memory import Memory
-    from occupancy_lab.work.speed_of_light import SpeedOfLight
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,12 +14,13 @@ import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from occupancy_lab.arguments import plain
-from occupancy_lab.assumed import MOST_TRIPS, TRIPS, read_elements
+from occupancy_lab.assumed import MOST_TRIPS, TRIPS, Assumption, read_elements
 from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import parse
+from occupancy_lab.kernel import Variant
 from occupancy_lab.launch import checked_grid, constant_text
 from occupancy_lab.notation import (
     Parameters,
@@ -33,10 +34,6 @@ from occupancy_lab.notation import (
 )
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import INT64_MAX, MAX_STAGES
-
-if TYPE_CHECKING:
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.kernel import Variant
 
 Words: TypeAlias = str | Sequence[str] | Mapping[str, Any]
 """NAME=VALUE texts of a command line, or values by name, with a list for several."""

@@ -8,10 +8,8 @@ import functools
 import inspect
 import re
 import textwrap
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 SHAPED = frozenset(
     {

@@ -6,15 +6,12 @@ clock. All other kernels run on every GPU, and read no clock unless TICKS is set
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 import triton
 import triton.language as tl
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 WARP = 32
 WIDE_THREADS = 1024

@@ -10,12 +10,15 @@ import dataclasses
 import itertools
 import statistics
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import unit_kernels as kernels
+from occupancy_lab.calibrating.unit_kernels import Probe
 from occupancy_lab.errors import DriverError, refuse
 from occupancy_lab.files import refused
 from occupancy_lab.measuring.measure import conditions
@@ -25,12 +28,7 @@ from occupancy_lab.text.words import formatted
 from occupancy_lab.throughput.calibrations import Calibration, calibration_path, keep_calibration
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
-
     import torch
-
-    from occupancy_lab.calibrating.unit_kernels import Probe
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.checking.rows import TIMES, Row, Table, same_text, shown
+from occupancy_lab.expressions import Value
 from occupancy_lab.options import NAMES
 from occupancy_lab.text.words import (
     LIMITS,
@@ -21,11 +23,6 @@ from occupancy_lab.text.words import (
     resource_word,
 )
 from occupancy_lab.values import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.expressions import Value
 
 AMOUNTS: Mapping[str, str] = {
     "local_bytes": "local B",

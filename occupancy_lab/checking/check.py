@@ -6,6 +6,7 @@ import functools
 import itertools
 import os
 from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +15,12 @@ from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.fixes import Fix, FixFinder
 from occupancy_lab.checking.rows import Row, Table, column_of, load, shown
 from occupancy_lab.errors import few_of, quoted, refuse
+from occupancy_lab.expressions import Value
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Sequence
-
-    from occupancy_lab.expressions import Value
     from occupancy_lab.inputs import AskedGpus
 
 SHOWN = 20

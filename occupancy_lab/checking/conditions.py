@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.checking.rows import BASELINE, column_of
+from occupancy_lab.checking.rows import BASELINE, Row, Table, column_of
 from occupancy_lab.errors import after, quoted, refuse
 from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.expressions import nearest as nearest_name
 from occupancy_lab.files import read_bytes
 from occupancy_lab.values import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from occupancy_lab.checking.rows import Row, Table
 
 PYPROJECT = "pyproject.toml"
 TOOL = "occupancy-lab"

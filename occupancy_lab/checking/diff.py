@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from occupancy_lab.checking.changes import (
     KINDS,
     LAUNCHES,
     Change,
+    Match,
     are_equal,
     are_traces,
     both_have,
@@ -29,16 +31,12 @@ from occupancy_lab.checking.changes import (
 from occupancy_lab.checking.check import SHOWN, first_of, not_launched_sentence
 from occupancy_lab.checking.rows import TIMES, Row, Table, load, same_text, shown
 from occupancy_lab.errors import MOST_NAMED, after, few_of, quoted, refuse, some_of
-from occupancy_lab.expressions import nearest, parse
+from occupancy_lab.expressions import Expression, Kind, Value, nearest, parse
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
 from occupancy_lab.text.words import cell, count, listed, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.checking.changes import Match
-    from occupancy_lab.expressions import Expression, Kind, Value
     from occupancy_lab.inputs import AskedGpus
 
 

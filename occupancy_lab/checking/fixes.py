@@ -6,13 +6,18 @@ import dataclasses
 import functools
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from occupancy_lab.asked import Asked
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
-from occupancy_lab.checking.rows import TIMES, TOTALS, Row, make_rows, passed_values, shown
+from occupancy_lab.checking.conditions import Check
+from occupancy_lab.checking.rows import TIMES, TOTALS, Row, Table, make_rows, passed_values, shown
 from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.neighbours import by_position, caps, changed
+from occupancy_lab.expressions import Value
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.record import Record
 from occupancy_lab.text.words import duration, listed
@@ -20,14 +25,6 @@ from occupancy_lab.values import Status
 from occupancy_lab.workers.child import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.checking.conditions import Check
-    from occupancy_lab.checking.rows import Table
-    from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.expressions import Value
-
     Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
     """A row, the checks that it has to meet, and those whose conditions it meets."""
     Problem: TypeAlias = frozenset[tuple[str, Value]]

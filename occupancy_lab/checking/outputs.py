@@ -6,20 +6,17 @@ import functools
 import os
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 from occupancy_lab import __version__
+from occupancy_lab.checking.check import Checked, Finding, Outcome
+from occupancy_lab.checking.rows import Row
 from occupancy_lab.files import read_bytes
 from occupancy_lab.text.document import json_text
 from occupancy_lab.text.words import count, visible
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.checking.check import Checked, Finding, Outcome
-    from occupancy_lab.checking.rows import Row
 
 MOST_ANNOTATIONS = 10
 """How many errors GitHub shows for one step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from occupancy_lab.files import OPEN_FILES
 from occupancy_lab.text.printing import on_github, print_answer, show_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from occupancy_lab.checking.check import Checked
 
 _SOURCE = re.compile(r".*\.(json|csv|py|py:\w+)", re.DOTALL)

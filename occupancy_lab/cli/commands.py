@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import click
 
 from occupancy_lab.cli import options
 from occupancy_lab.errors import refuse
+from occupancy_lab.text.document import Answer
 from occupancy_lab.text.printing import (
     print_answer,
     print_note,
@@ -20,9 +22,6 @@ from occupancy_lab.text.printing import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.text.document import Answer
     from occupancy_lab.tuning.tuned_file import TunedFile
 
 

@@ -6,9 +6,9 @@ import os
 import platform
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
-from typing import TYPE_CHECKING
 
 from occupancy_lab import __version__
 from occupancy_lab.compiling import store_directory
@@ -17,9 +17,6 @@ from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.measuring.ncu import find_ncu
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.throughput.calibrations import known_calibrations
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 REQUIRED = ("triton", "torch", "click", "rich", "pandas", "tabulate", "matplotlib", "platformdirs")
 NVML = "nvidia-ml-py"

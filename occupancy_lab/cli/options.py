@@ -7,6 +7,7 @@ import os
 import re
 import stat
 from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +19,6 @@ from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.files import OPEN_FILES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
     from occupancy_lab.table.rows import Exports, View
 
 LONGEST_TIMEOUT = 1_000_000.0

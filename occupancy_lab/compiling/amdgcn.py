@@ -11,14 +11,12 @@ and counts once.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
 from occupancy_lab.errors import few_of, quoted, unreadable
 from occupancy_lab.gpus import HipArchitecture, architectures
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 METADATA_END = "\n\t.end_amdgpu_metadata"
 KERNELS = re.compile(r"^amdhsa\.kernels:\n((?: .*\n)*)", re.MULTILINE)

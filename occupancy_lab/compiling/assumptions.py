@@ -6,14 +6,12 @@ import contextlib
 import math
 import os
 import sys
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.errors import quoted, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 Value = bool | int | float
 USUAL: dict[str, Value] = {"bool": False, "int": 16, "float": math.nan}

@@ -16,10 +16,12 @@ import subprocess
 import tempfile
 import threading
 import traceback
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling.offline import default_options, foreign_options, offline, whole_entries
+from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import Compiled, texts_of
 from occupancy_lab.errors import (
     BinaryError,
@@ -33,19 +35,11 @@ from occupancy_lab.errors import (
     refuse,
     unreadable,
 )
-from occupancy_lab.kernel import OPTIONS, check_is_compiled, source_file
-from occupancy_lab.launch import constant_text
+from occupancy_lab.kernel import OPTIONS, Kernel, check_is_compiled, source_file
+from occupancy_lab.launch import Launch, constant_text
 from occupancy_lab.options import KNOBS
-from occupancy_lab.values import Failure, Status
+from occupancy_lab.values import Config, Failure, Problem, Resources, Status, Target
 from occupancy_lab.workers.child import Printed, captured, cores
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from occupancy_lab.compiling.store import Store
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.launch import Launch
-    from occupancy_lab.values import Config, Problem, Resources, Target
 
 _COMPILING = threading.RLock()
 """Triton's active driver and the terminal's descriptors belong to the whole process."""

@@ -13,8 +13,10 @@ import itertools
 import os
 import re
 import sys
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.compile import (
@@ -26,7 +28,7 @@ from occupancy_lab.compiling.compile import (
     resource_key,
     triton_version,
 )
-from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.environment import Environment, find_environment
 from occupancy_lab.compiling.process import (
     COMPILE_TIMEOUT,
     CompileProcess,
@@ -37,7 +39,7 @@ from occupancy_lab.compiling.process import (
     compile_on_cluster,
 )
 from occupancy_lab.compiling.store import Store, key_as_json, key_digest, make_directory
-from occupancy_lab.compiling.texts import Compiled, unpack
+from occupancy_lab.compiling.texts import Compiled, Texts, unpack
 from occupancy_lab.errors import (
     CompileError,
     CompileTimeoutError,
@@ -46,22 +48,15 @@ from occupancy_lab.errors import (
     refuse,
 )
 from occupancy_lab.kernel import kernel_file
+from occupancy_lab.launch import Launch
 from occupancy_lab.options import KNOBS
-from occupancy_lab.values import Failure, Resources, Status
+from occupancy_lab.values import Failure, Resources, Status, Target
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import cores, from_line, to_line
 from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-    from pathlib import Path
-
-    from occupancy_lab.compiling.environment import Environment
-    from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.launch import Launch
-    from occupancy_lab.values import Target
-
     Outcome = Resources | Failure
 
 TORCH = re.compile(rb"^(import|from) torch\b", re.MULTILINE)

@@ -15,14 +15,12 @@ from __future__ import annotations
 
 import hashlib
 import struct
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling.sass import read_sass
 from occupancy_lab.errors import few_of, unreadable
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
 
 ZERO_FILLED_SECTION = 8
 """SHT_NOBITS: a section with a size but no bytes in the file."""

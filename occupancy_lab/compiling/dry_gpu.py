@@ -8,14 +8,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import random
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.compiling.offline import OfflineDriver
 from occupancy_lab.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from occupancy_lab.compiling.assumptions import Assumptions
     from occupancy_lab.gpus import Gpu
 

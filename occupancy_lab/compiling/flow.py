@@ -7,14 +7,12 @@ Source of the terms: Aho, Lam, Sethi and Ullman, "Compilers", 8.4 (flow graphs o
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from occupancy_lab.values import COUNTERS
-
-if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Mapping, Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,15 +13,13 @@ import ctypes
 import mmap
 import platform
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from occupancy_lab.errors import refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 CUDA, META = 1, 14
 """Types of devices as torch's library numbers them."""

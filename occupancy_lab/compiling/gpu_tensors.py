@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -28,8 +29,6 @@ from occupancy_lab.compiling.held import held_on_cpu
 from occupancy_lab.errors import refuse
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     from occupancy_lab.compiling.assumptions import Assumptions
 
 MOST_KNOWN = 1 << 22

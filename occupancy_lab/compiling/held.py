@@ -5,13 +5,11 @@ from __future__ import annotations
 import ast
 import dataclasses
 import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from occupancy_lab.kernel import Variant
+from occupancy_lab.kernel import Variant
 
 MOST_TOLD = 1 << 18
 """The largest number of values that a launch keeps of a tensor."""

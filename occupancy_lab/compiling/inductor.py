@@ -9,10 +9,10 @@ import os
 import re
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
     from importlib.machinery import ModuleSpec
 
 CACHE_VARIABLE = "TORCHINDUCTOR_CACHE_DIR"

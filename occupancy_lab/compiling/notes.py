@@ -13,20 +13,16 @@ import fcntl
 import os
 import tempfile
 import time
-from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TYPE_CHECKING
+from pathlib import Path
 
-from occupancy_lab.arguments import Plain  # noqa: TC001 - as Mapping
+from occupancy_lab.arguments import Plain
 from occupancy_lab.compiling.assumptions import Assumed
-from occupancy_lab.launch import BoundLaunch  # noqa: TC001 - as Mapping
+from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.child import from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
 
 SUFFIX = ".notes"
 ENDING = 10.0

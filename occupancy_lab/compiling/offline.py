@@ -5,16 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import warnings
+from collections.abc import Collection, Iterator, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling.texts import BINARIES, TEXTS
 from occupancy_lab.errors import TargetError, refuse
 from occupancy_lab.values import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
 
 _device_numbers: dict[str, int] = {}
 _next_number = itertools.count(1_000_000)

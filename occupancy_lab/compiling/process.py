@@ -15,6 +15,7 @@ import re
 import socket
 import sys
 import threading
+from collections.abc import Generator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,14 +28,12 @@ from occupancy_lab.compiling.store import Store, key_as_json
 from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import InputError, OccupancyLabError, quoted, refuse
 from occupancy_lab.kernel import innermost, load_file, load_function
-from occupancy_lab.launch import Launch  # noqa: TC001 - `from_line` reads the fields' types
+from occupancy_lab.launch import Launch
 from occupancy_lab.values import Failure, Resources, Status, Target
 from occupancy_lab.workers.child import Child, distribute, from_line, serve, to_line
 from occupancy_lab.workers.forked import ForkedChild
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping
-
     from distributed import Future
 
 Found = Resources | Compiled | Failure

@@ -11,11 +11,13 @@ import dataclasses
 import os
 import threading
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Plain, is_plain
-from occupancy_lab.compiling.assumptions import Assumptions, place
+from occupancy_lab.compiling.assumptions import Assumptions, Value, place
 from occupancy_lab.compiling.compile import compile_launch, failure_of, own_cache, resource_key
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
@@ -27,26 +29,21 @@ from occupancy_lab.compiling.notes import (
     Feed,
     Notes,
     ScriptLaunch,
+    Told,
     Unseen,
     Use,
     read_notes,
 )
 from occupancy_lab.compiling.offline import offline
+from occupancy_lab.compiling.store import Store
 from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import EmptyGridError, OccupancyLabError
 from occupancy_lab.kernel import Variant, as_compared, autotuner_of, changed, innermost, variants
-from occupancy_lab.launch import BoundLaunch, constant_text, launch_of
+from occupancy_lab.launch import BoundLaunch, Launch, constant_text, launch_of
 from occupancy_lab.values import Failure, Resources, Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
-    from pathlib import Path
-
-    from occupancy_lab.compiling.assumptions import Value
-    from occupancy_lab.compiling.notes import Told
-    from occupancy_lab.compiling.store import Store
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.launch import Launch
 
 NO_STORAGES: Mapping[str, Any] = MappingProxyType({})
 

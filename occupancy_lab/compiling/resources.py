@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from occupancy_lab.compiling import amdgcn
 from occupancy_lab.compiling.cubin import digest, read_cubin, read_elf
 from occupancy_lab.errors import unreadable
 from occupancy_lab.values import Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
 
 EM_AMDGPU = 224
 WHOLE = {"ttgir": "{", "ptx": "{", "amdgcn": ".end_amdgpu_metadata"}

@@ -10,13 +10,10 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from occupancy_lab.compiling.flow import Issued, Jump, count_issued
 from occupancy_lab.gpus import architectures
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 BYTES = 16
 SPLIT_TARGET_FROM = 90

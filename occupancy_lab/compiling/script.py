@@ -10,32 +10,27 @@ from __future__ import annotations
 import ast
 import sys
 import weakref
-from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from pathlib import Path
+from typing import Self
 
-from occupancy_lab.arguments import Plain  # noqa: TC001 - likewise
-from occupancy_lab.compiling.assumptions import Assumed, Value  # noqa: TC001 - likewise
+from occupancy_lab.arguments import Plain
+from occupancy_lab.compiling.assumptions import Assumed, Value
 from occupancy_lab.compiling.compiler import INTERRUPTED
 from occupancy_lab.compiling.environment import Environment, running_environment
-from occupancy_lab.compiling.notes import Feed, ScriptLaunch  # noqa: TC001 - likewise
+from occupancy_lab.compiling.notes import Feed, ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.compiling.texts import unpack
+from occupancy_lab.compiling.texts import Texts, unpack
 from occupancy_lab.errors import refuse
 from occupancy_lab.files import read_bytes
-from occupancy_lab.gpus import Gpu  # noqa: TC001 - likewise
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.launch import Launch
 from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import Child, from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
-    from occupancy_lab.compiling.texts import Texts
 
 STOPPING = 20.0
 """Seconds that a script may take to stop after its time is up or after an interrupt."""

@@ -12,9 +12,10 @@ import sys
 import tempfile
 import threading
 import traceback
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from occupancy_lab.compiling.assumptions import Assumed, not_asked_for
 from occupancy_lab.compiling.compiler import Compilation, Compiler
@@ -25,14 +26,9 @@ from occupancy_lab.compiling.script import Compile, Digests, Ran, Relaunch, Run
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import OccupancyLabError, quoted, refuse
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
+from occupancy_lab.values import Failure, Resources
 from occupancy_lab.workers.child import captured, from_line, serve, to_line
 from occupancy_lab.workers.signals import UnfinishedError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from occupancy_lab.values import Failure, Resources
-
 
 MOST_PRINTED = 1 << 20
 """How many of the last characters of a script's output are shown."""

@@ -6,22 +6,19 @@ import contextlib
 import os
 import shlex
 import subprocess
+from collections.abc import Iterator, Mapping, Sequence
 from multiprocessing import util
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from unittest import mock
 
+from occupancy_lab.compiling.assumptions import Value
 from occupancy_lab.compiling.dry_gpu import seed
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.errors import shortened
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.workers.child import from_line, loading, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.compiling.assumptions import Value
 
 BEGIN = """
 from occupancy_lab.compiling.spawned import begin

@@ -8,18 +8,14 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.compiling.texts import unpack
+from occupancy_lab.compiling.texts import Texts, unpack
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_bytes, replace_file
 from occupancy_lab.values import INT64_MAX, Failure, Resources, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.compiling.texts import Texts
 
 CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
 MOST_BYTES = 2**20

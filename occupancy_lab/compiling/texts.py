@@ -5,16 +5,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 from occupancy_lab.files import read_bytes
-from occupancy_lab.values import Resources  # noqa: TC001 - `from_line` reads the fields' types
+from occupancy_lab.values import Resources
 from occupancy_lab.workers.child import from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
 
 MOST_BYTES = 64 << 20
 """The most bytes of a kernel's unpacked texts; a matmul has some 300 KB."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,10 @@ from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
-from occupancy_lab.evaluating.score import METRICS, TimeErrors, score, time_errors
-from occupancy_lab.gpus import find_gpus
+from occupancy_lab.evaluating.score import METRICS, Score, TimeErrors, score, time_errors
+from occupancy_lab.gpus import Gpu, find_gpus
 from occupancy_lab.inputs import NamedKernel, chosen_kernel, gpu_measured
-from occupancy_lab.kernel import own_kernel
+from occupancy_lab.kernel import Kernel, own_kernel
 from occupancy_lab.prediction import part_cell
 from occupancy_lab.sweeping.recorded import (
     UNSTEADY,
@@ -30,16 +31,10 @@ from occupancy_lab.text.document import Answer, Document, Section, Table, litera
 from occupancy_lab.text.words import as_sentence, change, count, difference, formatted, listed
 from occupancy_lab.throughput.launch_time import MEASURED, basis_words
 from occupancy_lab.throughput.rounds import launch_us
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pandas as pd
-
-    from occupancy_lab.evaluating.score import Score
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, Problem
 
 SHAPE = ["rows", "cols", "dtype"]
 """The columns that identify a shape; all its configurations, of one or several kernels, compete."""

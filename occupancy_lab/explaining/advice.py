@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import ALIGNMENT, Pointer
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.tried import (
     change_if,
@@ -13,14 +15,9 @@ from occupancy_lab.explaining.tried import (
     neighbour_tables,
     of_neighbours,
 )
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import Section, literal, spans
 from occupancy_lab.text.words import listed, microseconds, prediction_words, said_of_each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.record import Record
 
 
 @dataclass(frozen=True, slots=True)

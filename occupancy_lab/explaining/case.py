@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.explaining.neighbours import best_of
-from occupancy_lab.kernel import kernel_names
-from occupancy_lab.record import matrix_of
+from occupancy_lab.explaining.neighbours import Neighbour, best_of
+from occupancy_lab.gpus import Architecture, Gpu
+from occupancy_lab.kernel import Kernel, kernel_names
+from occupancy_lab.occupancy.calculator import Calculation
+from occupancy_lab.record import Record, matrix_of
+from occupancy_lab.values import Config, LaunchPlan, Measurement
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.explaining.neighbours import Neighbour
-    from occupancy_lab.gpus import Architecture, Gpu
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Record
     from occupancy_lab.sweeping.recorded import RecordedLaunch
-    from occupancy_lab.values import Config, LaunchPlan, Measurement
 
 
 @dataclass(frozen=True, slots=True)

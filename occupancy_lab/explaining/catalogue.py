@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.gpus import bare_gpus, devices, disagreements
+from occupancy_lab.gpus import Gpu, PresentGpu, bare_gpus, devices, disagreements
 from occupancy_lab.text.document import Document, Section, Table
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu, PresentGpu
 
 DOUBTFUL = "?"
 """Marks a number whose sources leave it in doubt."""

@@ -7,24 +7,19 @@ import itertools
 import math
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.grids import GRID
 from occupancy_lab.explaining.neighbours import MOST_ELEMENTS, Neighbour, blocks_of, setting_of
 from occupancy_lab.inputs import DEFAULT_ROWS, TUTORIAL_KERNEL, option_name
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.notation import whole_numbers, written
 from occupancy_lab.options import KNOBS, NAMES
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Config
-
+from occupancy_lab.record import Record
+from occupancy_lab.values import Config
 
 OF_SCRIPT = "of_script"
 """In a description of a launch: which kernel of a program makes it, or None if there is only one;

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import trips_at
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.facts import time_words
 from occupancy_lab.occupancy.calculator import limiter_words
-from occupancy_lab.prediction import PARTS
+from occupancy_lab.prediction import PARTS, Prediction, Quotient
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import (
     article,
@@ -26,16 +29,8 @@ from occupancy_lab.text.words import (
     scaled,
 )
 from occupancy_lab.throughput.launch_time import is_open
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from collections.abc import Set as AbstractSet
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.prediction import Prediction, Quotient
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Measurement
-    from occupancy_lab.work.counts import Counts
+from occupancy_lab.values import Measurement
+from occupancy_lab.work.counts import Counts
 
 OFFSETS = ("int32", "int64", "uint32", "uint64")
 """The dtypes of tensors that may hold offsets or indices."""

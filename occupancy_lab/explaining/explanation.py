@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.asked import check_assumed
+from occupancy_lab.asked import Asked, check_assumed
+from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import CompileError, DoesNotFitError
 from occupancy_lab.explaining.advice import what_to_try
-from occupancy_lab.explaining.case import Case, with_recorded
+from occupancy_lab.explaining.case import Case, Recorded, with_recorded
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.facts import setting_words
 from occupancy_lab.explaining.grids import (
@@ -50,14 +53,8 @@ from occupancy_lab.table.columns import RESULTS, SWEEP_COLUMNS
 from occupancy_lab.text.document import Answer, Document
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     import pandas as pd
 
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.explaining.case import Recorded
     from occupancy_lab.explaining.source import SourceView
 
     Tried = tuple[Any, Any, Record | Failed]

@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from occupancy_lab.record import Record
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.record import Failed
-    from occupancy_lab.work.counts import Amount, Counts, Footprint
+from occupancy_lab.record import Failed, Record
+from occupancy_lab.work.counts import Amount, Counts, Footprint
 
 GRID = "grid"
 """The name of the grid among the settings of a launch."""

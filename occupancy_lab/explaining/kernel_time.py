@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.prediction import time_lost
+from occupancy_lab.record import Record
 from occupancy_lab.text.words import duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from occupancy_lab.record import Record
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.gpus import HipArchitecture
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.gpus import Architecture, HipArchitecture
 from occupancy_lab.inputs import asked_gpus, whole_number
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
-from occupancy_lab.occupancy.calculator import calculate_for, limiter_words, unit_words
+from occupancy_lab.occupancy.calculator import Calculation, calculate_for, limiter_words, unit_words
 from occupancy_lab.occupancy.exact import stepped_amounts
 from occupancy_lab.occupancy.tutorial import used_registers
 from occupancy_lab.text.document import Answer, Document, Section, Table, side_by_side
@@ -22,15 +24,10 @@ from occupancy_lab.text.words import (
     resource_word,
     said_of_each,
 )
+from occupancy_lab.values import Limit, NextStep, TutorialOccupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.gpus import Architecture
     from occupancy_lab.inputs import AskedGpus, Integer
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import Limit, NextStep, TutorialOccupancy
 
     Outcomes = Mapping[str, Mapping[str, str]]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.matrix_section import write_steps
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,
@@ -24,14 +26,10 @@ from occupancy_lab.inputs import (
 )
 from occupancy_lab.kernel import check_is_compiled
 from occupancy_lab.record import Record
-from occupancy_lab.signature import read_options
+from occupancy_lab.signature import Words, read_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer
-    from occupancy_lab.signature import Words
 
 
 def explain_matrix(  # noqa: PLR0913 - one argument per option of the command line

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from occupancy_lab.asked import ask
+from occupancy_lab.asked import Asked, ask
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.commands import explain_command, tune_command
 from occupancy_lab.explaining.facts import resident_words, setting_words
 from occupancy_lab.explaining.limits import the_tutorial
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import NamedKernel
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.prediction import NOTICEABLE
+from occupancy_lab.kernel import Kernel, load_kernel
+from occupancy_lab.prediction import NOTICEABLE, Prediction
 from occupancy_lab.text.document import Document, Section, Table
 from occupancy_lab.text.words import byte_words, change, count, microseconds, said_of_each
-from occupancy_lab.values import Problem, Traffic
+from occupancy_lab.values import Measurement, Problem, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.prediction import Prediction
     from occupancy_lab.sweeping.recorded import RecordedLaunch
-    from occupancy_lab.values import Measurement
 
 ONE_ROW = Problem(1, 1000)
 """A matrix with which a count of elements shows what is per element (MN) and per row (M)."""

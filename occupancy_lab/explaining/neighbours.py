@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import ALIGNMENT, Descriptor, Pointer
 from occupancy_lab.asked import Asked, ask
@@ -24,15 +25,9 @@ from occupancy_lab.explaining.grids import (
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.occupancy.exact import next_steps, stepped_amounts
 from occupancy_lab.options import CAPS, KNOBS, NAMES
-from occupancy_lab.prediction import time_columns
-from occupancy_lab.record import Record, by_gpu
+from occupancy_lab.prediction import Prediction, time_columns
+from occupancy_lab.record import Failed, Record, by_gpu
 from occupancy_lab.text.words import listed
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.record import Failed
 
 WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""

@@ -5,38 +5,32 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.asked import check_assumed
+from occupancy_lab.asked import Asked, check_assumed
+from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.compiling.compiler import Compilation, Compiler
+from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.compiling.script import Changed, Script
+from occupancy_lab.compiling.script import Changed, Ran, Script
+from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.dry_run import asked_of, stand_in
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.neighbours import first_of
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.kernel import Variant
+from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.options import KNOBS
-from occupancy_lab.record import Record
+from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import are_chosen, check_number
 from occupancy_lab.text.document import literal
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.compiler import Compilation, Compiler
-    from occupancy_lab.compiling.notes import ScriptLaunch
-    from occupancy_lab.compiling.script import Ran
-    from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.launch import BoundLaunch, Launch
-    from occupancy_lab.record import Failed
-    from occupancy_lab.values import Failure, Resources
+from occupancy_lab.values import Failure, Resources
 
 MOST_ASSUMED = 10
 """How many assumptions are shown."""

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from occupancy_lab.compiling.assumptions import given_values, names_value
+from occupancy_lab.assumed import Assumption
+from occupancy_lab.compiling.assumptions import Value, given_values, names_value
+from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.errors import few_of, refuse, shortened
 from occupancy_lab.explaining.script_lines import takes
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.options import KNOBS
-from occupancy_lab.signature import check_knob, read_assumed, read_settings
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.assumptions import Value
-    from occupancy_lab.compiling.notes import ScriptLaunch
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.signature import Words
+from occupancy_lab.signature import Words, check_knob, read_assumed, read_settings
 
 
 def read_values(

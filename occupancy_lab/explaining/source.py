@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.explaining.work import light_words
 from occupancy_lab.files import read_bytes
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.prediction import part_words
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import Answer, Document, Listing, Section, literal
 from occupancy_lab.text.words import amount_words, byte_words, listed, microseconds, percent, scaled
-from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, total
+from occupancy_lab.work.counts import (
+    NOTHING,
+    SECTOR,
+    Access,
+    Amount,
+    Arithmetic,
+    Counts,
+    Executed,
+    Place,
+    total,
+)
+from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.speed_of_light import dot_tflops, other_tflops
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.record import Record
-    from occupancy_lab.work.counts import Access, Arithmetic, Counts, Executed, Place
-    from occupancy_lab.work.memory import Memory
 
 MOST_COSTLY = 5
 """How many lines the table of the costliest lines has at most."""

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Descriptor
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.commands import further_away
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import GRID, added_tensors, grown_tensors, splits_of
-from occupancy_lab.explaining.neighbours import FIXED, blocks_of, predicted_us, rank
+from occupancy_lab.explaining.neighbours import FIXED, Neighbour, blocks_of, predicted_us, rank
 from occupancy_lab.explaining.work import line_words
 from occupancy_lab.options import CAPS, NAMES
-from occupancy_lab.prediction import part_words
+from occupancy_lab.prediction import Prediction, part_words
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import Table, literal, side_by_side
 from occupancy_lab.text.words import change, count, listed, microseconds, percent, prediction_words
 from occupancy_lab.values import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.neighbours import Neighbour
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.record import Record
 
 LONG_LOOP = 16
 """Passes of a loop from which on a page suggests to divide them among more programs."""

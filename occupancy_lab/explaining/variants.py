@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from occupancy_lab.explaining.advice import first_advice, what_to_try
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.facts import (
     SHORT_HEADERS,
@@ -22,6 +24,7 @@ from occupancy_lab.explaining.neighbours import first_of, have_times, rank
 from occupancy_lab.explaining.work import in_one_line, work_sentences
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import NAMES
+from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Failed, Record, by_gpu
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
@@ -34,12 +37,6 @@ from occupancy_lab.text.words import (
     said_of_each,
 )
 from occupancy_lab.values import Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.prediction import Prediction
 
 MOST_REASONS = 3
 """How many reasons for failures of configurations a page shows."""

@@ -7,12 +7,15 @@ sheets.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import trips_at
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import Section, literal, side_by_side
 from occupancy_lab.text.words import (
     amount_words,
@@ -27,19 +30,25 @@ from occupancy_lab.text.words import (
     scaled,
 )
 from occupancy_lab.values import INT32_MAX
-from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, TRIPS_OF, total
+from occupancy_lab.work.counts import (
+    LINE,
+    NOTHING,
+    SECTOR,
+    TRIPS_OF,
+    Access,
+    Amount,
+    Counts,
+    Executed,
+    Place,
+    Unknown,
+    total,
+)
 from occupancy_lab.work.memory import is_granular
 from occupancy_lab.work.pieces import completed, read_cost, written_cost
 from occupancy_lab.work.pipes import LSU
 from occupancy_lab.work.speed_of_light import MEMORY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.record import Record
-    from occupancy_lab.work.counts import Access, Amount, Counts, Executed, Place, Unknown
-
     Fact = tuple[str, Callable[[Case], str]]
     """The name of a fact, and its words for a launch; "-" if there are none."""
 

@@ -13,31 +13,24 @@ import itertools
 import json
 import operator
 import re
+from collections.abc import Callable, Iterable, Mapping
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from occupancy_lab import __version__
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.explaining.limits import LACKING, SENTENCES, VERDICTS, term_reasons
 from occupancy_lab.files import check_outputs, export
-from occupancy_lab.gpus import CudaArchitecture, find_gpu
+from occupancy_lab.gpus import Architecture, CudaArchitecture, find_gpu
 from occupancy_lab.gpus.gpu import architectures, bare_gpus, devices
 from occupancy_lab.occupancy.exact import exact_rules, option_for, stepped_amounts
-from occupancy_lab.occupancy.rule import UNLIMITED
-from occupancy_lab.occupancy.tutorial import Rocm, divides_by_zero, terms_of, tutorial_rules
+from occupancy_lab.occupancy.rule import UNLIMITED, Rule
+from occupancy_lab.occupancy.tutorial import Rocm, Term, divides_by_zero, terms_of, tutorial_rules
 from occupancy_lab.table.columns import COLUMNS
-from occupancy_lab.table.rows import read_file, to_cell
+from occupancy_lab.table.rows import Rows, read_file, to_cell
 from occupancy_lab.text.words import LIMITS, resource_word
 from occupancy_lab.values import INT32_MAX, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from occupancy_lab.gpus import Architecture
-    from occupancy_lab.occupancy.rule import Rule
-    from occupancy_lab.occupancy.tutorial import Term
-    from occupancy_lab.table.rows import Rows
 
 _WORDS = ("vendor", "multiprocessor_word", "warp_word", "register_word", "shared_word")
 _WORKED_OUT = ("max_warps", "registers", "max_warps_per_program")

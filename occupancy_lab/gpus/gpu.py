@@ -11,17 +11,14 @@ import dataclasses
 import difflib
 import functools
 import re
-from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from occupancy_lab.errors import LONGEST_QUOTE, quoted, refuse, shortened
 from occupancy_lab.values import Target
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import ctypes
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.gpus.gpu import Source, bare_gpus, devices, find_device, pci_ids
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.gpus.gpu import Architecture, Gpu
+from occupancy_lab.gpus.gpu import (
+    Architecture,
+    Gpu,
+    Source,
+    bare_gpus,
+    devices,
+    find_device,
+    pci_ids,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling import kernel_launch, load_compiled
 from occupancy_lab.errors import DriverError, refuse
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, Problem, Target
+from occupancy_lab.kernel import Kernel
+from occupancy_lab.values import Config, Problem, Target
 
 # CUfunction_attribute of cuda.h
 SHARED_SIZE_BYTES, LOCAL_SIZE_BYTES, NUM_REGS = 1, 3, 4

@@ -13,29 +13,30 @@ import inspect
 import json
 import os
 import stat
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.store import key_digest, make_directory, read_kept, with_checksum
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import L2_STATE, TIMER, driver_version
-from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch, MeasuringProcess, device_names
+from occupancy_lab.measuring.process import (
+    DEFAULT_RUNS,
+    Batch,
+    MeasuringProcess,
+    TimedLaunch,
+    device_names,
+)
 from occupancy_lab.text.printing import print_note
-from occupancy_lab.values import Measurement
+from occupancy_lab.values import Measurement, Problem
 from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import distribute, from_line, to_line
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import Self
-
-    from occupancy_lab.measuring.process import TimedLaunch
-    from occupancy_lab.values import Problem
-
     Kept = tuple[dt.datetime, list[Measurement]]
     """When a batch was measured, and its measurements."""
 

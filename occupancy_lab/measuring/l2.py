@@ -8,14 +8,11 @@ launch, and in 8.6 us in turns when its lines were demoted (2026-11-22).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 FLUSH_BYTES = 256 * 1024**2
 """Bytes written between launches: twice the largest L2 cache in gpus/data, a GB200's, and as much

@@ -10,6 +10,7 @@ import os
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib.metadata import version
@@ -19,16 +20,12 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.errors import DriverError, refuse
 from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.measuring.driver import read_clock
-from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch
+from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch, TimedLaunch
 from occupancy_lab.values import Conditions, Measurement
 from occupancy_lab.workers.child import from_line, serve, to_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     import torch
-
-    from occupancy_lab.measuring.process import TimedLaunch
 
     Operation = Callable[..., torch.Tensor]
     Call = Callable[[], object]

@@ -13,23 +13,20 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.errors import DriverError, refuse
 from occupancy_lab.inputs import chosen_kernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.measure import operands
 from occupancy_lab.measuring.process import Batch, TimedLaunch
+from occupancy_lab.values import Problem
 from occupancy_lab.workers import child
 from occupancy_lab.workers.child import from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.values import Problem
 
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""

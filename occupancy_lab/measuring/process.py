@@ -5,19 +5,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from occupancy_lab.compiling import Store, inductor, store_directory
 from occupancy_lab.errors import quoted, refuse
-from occupancy_lab.gpus import present_gpus
+from occupancy_lab.gpus import Gpu, PresentGpu, present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.child import Child, from_line, to_line
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from occupancy_lab.gpus import Gpu, PresentGpu
 
 DEFAULT_RUNS = 30
 """Timed launches. For half of the launches recorded on an H200, us_low to us_high is at most 3.6%

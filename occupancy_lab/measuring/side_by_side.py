@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import DoesNotFitError, quoted, refuse
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
@@ -23,11 +25,12 @@ from occupancy_lab.inputs import (
     chosen_problem,
     whole_number,
 )
-from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring.journal import measure_launches
+from occupancy_lab.kernel import Kernel, load_kernel
+from occupancy_lab.measuring.journal import Journal, measure_launches
 from occupancy_lab.measuring.measure import NAIVE_KERNEL, PROVIDERS
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch, chosen_devices
-from occupancy_lab.prediction import part_cell
+from occupancy_lab.prediction import Prediction, part_cell
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     cell,
@@ -37,18 +40,10 @@ from occupancy_lab.text.words import (
     listed,
     range_sentence,
 )
-from occupancy_lab.values import Measurement, Traffic
+from occupancy_lab.values import Config, Measurement, Problem, Traffic
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Config, Problem
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)

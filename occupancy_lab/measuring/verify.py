@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +14,7 @@ from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import DoesNotFitError, DriverError, InputError, refuse
-from occupancy_lab.gpus import present_gpus
+from occupancy_lab.gpus import Gpu, PresentGpu, present_gpus
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     chosen_config,
@@ -21,25 +22,18 @@ from occupancy_lab.inputs import (
     chosen_problem,
     whole_numbers,
 )
-from occupancy_lab.kernel import Grid
+from occupancy_lab.kernel import Grid, Kernel
 from occupancy_lab.measuring.driver import accepts_cooperative_launch, ask_driver
-from occupancy_lab.measuring.ncu import profile
+from occupancy_lab.measuring.ncu import NcuProfile, profile
 from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.record import matrix_of
+from occupancy_lab.record import Record, matrix_of
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, formatted
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from occupancy_lab.gpus import Gpu, PresentGpu
     from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer, Integers
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.measuring.ncu import NcuProfile
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Problem
 
 OCCUPANCY_POINTS = 0.1
 """The percentage points by which theoretical occupancies may differ: Nsight Compute prints two

@@ -17,18 +17,24 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import DoesNotFitError, quoted, refuse
-from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.gpus import Architecture, CudaArchitecture, Gpu
 from occupancy_lab.inputs import asked_gpus, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.occupancy.hip import needed_vgprs
 from occupancy_lab.occupancy.rule import UNLIMITED, Where, scalar_where
 from occupancy_lab.text.words import LIMITS, count, listed, per_cta, resource_word
-from occupancy_lab.values import Clusters, LaunchPlan, NextStep, Resources
+from occupancy_lab.values import (
+    Clusters,
+    LaunchPlan,
+    NextStep,
+    Occupancy,
+    Resources,
+    TutorialOccupancy,
+    Work,
+)
 
 if TYPE_CHECKING:
-    from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.values import Occupancy, TutorialOccupancy, Work
 
 
 def ctas_per_sm(programs: Any, gpu: Gpu, where: Where = scalar_where) -> Any:

@@ -8,14 +8,11 @@ waits there is resident but does nothing, so this limit counts running programs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up, warp_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.gpus import CudaArchitecture
 
 
 def _registers(usage: Usage, sm: CudaArchitecture, where: Where) -> Mapping[str, Any]:

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
 
-from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.gpus import Architecture, CudaArchitecture
 from occupancy_lab.occupancy import cuda, hip
 from occupancy_lab.occupancy.hip import needed_vgprs
-from occupancy_lab.occupancy.rule import limits, programs, scalar_where
+from occupancy_lab.occupancy.rule import Rule, Where, limits, programs, scalar_where
 from occupancy_lab.values import NextStep, Occupancy, Resources
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.gpus import Architecture
-    from occupancy_lab.occupancy.rule import Rule, Where
 
 
 def exact_rules(architecture: Architecture) -> tuple[Rule, ...]:

@@ -8,14 +8,11 @@ handler takes from each wave. If these disagree, the one that hardware reports s
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
+from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, round_up, warp_slots
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from occupancy_lab.gpus import HipArchitecture
 
 
 def needed_vgprs(usage: Usage, mp: HipArchitecture, where: Where) -> Any:

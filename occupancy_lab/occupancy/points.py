@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, refuse
 from occupancy_lab.files import csv_text, plain_rows
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.occupancy.calculator import check_launched_warps, whole_clusters
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
@@ -18,12 +19,8 @@ from occupancy_lab.table.rows import read_file
 from occupancy_lab.text.document import json_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     import numpy as np
     import pandas as pd
-
-    from occupancy_lab.gpus import Gpu
 
 REQUIRED = ("target", "n_regs", "shared", "num_warps")
 LIMITED = ("sgprs", "barriers", "tensor_memory")

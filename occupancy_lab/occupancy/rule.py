@@ -6,19 +6,14 @@ computes tables of millions. Only `where` differs between the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from string import Formatter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from occupancy_lab.gpus import Architecture
 from occupancy_lab.text.words import count, per_cta
-from occupancy_lab.values import Limit
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
-    from occupancy_lab.gpus import Architecture
-    from occupancy_lab.values import Resources
+from occupancy_lab.values import Limit, Resources
 
 UNLIMITED = 2**31 - 1
 """Programs if a resource sets no limit; NVIDIA's header uses the same number, INT_MAX."""

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import enum
 import itertools
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.gpus import Architecture, CudaArchitecture, HipArchitecture
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, limits, programs
-from occupancy_lab.values import TutorialOccupancy
+from occupancy_lab.values import Resources, TutorialOccupancy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from occupancy_lab.gpus import Architecture, HipArchitecture
-    from occupancy_lab.values import Resources
-
     Case = tuple[Any, Resources]
 
 CDNA = ("gfx908", "gfx90a", "gfx940", "gfx941", "gfx942")

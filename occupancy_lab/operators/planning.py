@@ -8,35 +8,29 @@ from __future__ import annotations
 
 import dataclasses
 import threading
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from occupancy_lab.arguments import ALIGNMENT, Tensor
+from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import kernel_launch, store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import InputError, OccupancyLabError, refuse
-from occupancy_lab.gpus import present_gpus
+from occupancy_lab.gpus import Gpu, present_gpus
 from occupancy_lab.inputs import NamedKernel, check_config
-from occupancy_lab.kernel import innermost, load_kernel
+from occupancy_lab.kernel import Kernel, innermost, load_kernel
 from occupancy_lab.launch import GRID_LIMITS
 from occupancy_lab.measuring.verify import MAX_ELEMENTS_PER_THREAD
 from occupancy_lab.occupancy.calculator import plan_launch
 from occupancy_lab.record import Failed, Record, matrix_of
 from occupancy_lab.sweeping.grid import grid_tasks
-from occupancy_lab.values import INT32_MAX, Problem
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.values import Config, LaunchPlan, Target
+from occupancy_lab.values import INT32_MAX, Config, LaunchPlan, Problem, Target
 
 MOST_PLANS, MOST_CANDIDATES = 4096, 256
 """How many launches of whole shapes, and sets of candidates, are kept in memory."""

@@ -7,6 +7,7 @@ which does the same; torch.func and forward-mode derivatives use torch's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,6 @@ from occupancy_lab.operators.planning import MOST_PLANS, Launcher, Rows, launche
 from occupancy_lab.values import ITEM_BYTES, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from torch import Tensor
 
 FORWARD = ("softmax_pieces", "softmax_tile", "softmax_cooperative", "softmax_loop")

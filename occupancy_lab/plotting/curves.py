@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from occupancy_lab.occupancy.calculator import limiter_words
+from occupancy_lab.occupancy.calculator import Calculation, limiter_words
 from occupancy_lab.occupancy.exact import exact_rules, stepped_amounts
 from occupancy_lab.occupancy.rule import programs
 from occupancy_lab.occupancy.tutorial import divides_by_zero, tutorial_rules
@@ -31,11 +32,7 @@ from occupancy_lab.plotting.style import (
 from occupancy_lab.text.words import count, percent, resource_word
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from matplotlib.axes import Axes
-
-    from occupancy_lab.occupancy.calculator import Calculation
 
     Array = np.ndarray[Any, np.dtype[Any]]
 

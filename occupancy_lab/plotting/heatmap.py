@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +18,6 @@ from occupancy_lab.plotting.style import COLOUR_MAP, FAINT, MUTED, PALE, describ
 from occupancy_lab.text.words import LIMITS
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
-
     import pandas as pd
     from matplotlib.axes import Axes
 

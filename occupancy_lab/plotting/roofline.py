@@ -7,6 +7,7 @@ architectures", Communications of the ACM 52 (2009).
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -18,8 +19,6 @@ from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, Placer, descr
 from occupancy_lab.text.words import scaled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from matplotlib.axes import Axes
 
 WIDTH, HEIGHT, DOTS = 9.0, 5.4, 100

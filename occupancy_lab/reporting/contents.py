@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.files import HTML as ENDINGS
 from occupancy_lab.files import check_outputs, check_page, export, read_given, read_json
 from occupancy_lab.plotting.style import save, svg_text
-from occupancy_lab.reporting.chapters.accuracy import accuracy_sentence, make_accuracy, the_accuracy
+from occupancy_lab.reporting.chapters.accuracy import (
+    Accuracy,
+    accuracy_sentence,
+    make_accuracy,
+    the_accuracy,
+)
 from occupancy_lab.reporting.chapters.benchmark import (
+    Benchmark,
     in_short,
     make_benchmark,
     the_bandwidths,
@@ -25,20 +31,12 @@ from occupancy_lab.reporting.chapters.benchmark import (
 from occupancy_lab.reporting.chapters.example import make_example, the_example
 from occupancy_lab.reporting.chapters.miscount import make_miscounts, the_miscounts
 from occupancy_lab.reporting.chapters.taken import how_taken
-from occupancy_lab.reporting.page import Chapter, Page
-from occupancy_lab.reporting.source import file_source, recorded_source
+from occupancy_lab.reporting.page import Chapter, Page, Part, Picture
+from occupancy_lab.reporting.source import Source, file_source, recorded_source
 from occupancy_lab.text import document
+from occupancy_lab.text.document import Shown
 from occupancy_lab.text.words import count
 from occupancy_lab.workers.child import from_line
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from occupancy_lab.reporting.chapters.accuracy import Accuracy
-    from occupancy_lab.reporting.chapters.benchmark import Benchmark
-    from occupancy_lab.reporting.page import Part, Picture
-    from occupancy_lab.reporting.source import Source
-    from occupancy_lab.text.document import Shown
 
 
 def make_report(

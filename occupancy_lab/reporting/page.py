@@ -5,14 +5,13 @@ Text has the same markup as the sentences of a Document.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from occupancy_lab.text.document import Block, Heading, Image, Section
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from matplotlib.figure import Figure
 
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import refuse
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import setting
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.tried import worth_showing
 from occupancy_lab.explaining.variants import varying
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import Gpu, find_gpu
+from occupancy_lab.plotting.roofline import Point, Roof
+from occupancy_lab.record import Record
 from occupancy_lab.text.words import (
     cell,
     count,
@@ -22,19 +26,13 @@ from occupancy_lab.text.words import (
     scaled,
 )
 from occupancy_lab.tracing.page import shown_kernels
+from occupancy_lab.tracing.traced import Traced, TracedKernel
 from occupancy_lab.work.speed_of_light import TENSOR, dot_tflops, other_tflops
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from matplotlib.figure import Figure
 
-    from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.plotting.roofline import Point, Roof
-    from occupancy_lab.record import Record
     from occupancy_lab.tracing.script_runs import ScriptExplanation
-    from occupancy_lab.tracing.traced import Traced, TracedKernel
 
     Row = Mapping[str, Any]
 

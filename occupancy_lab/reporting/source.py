@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.asked import ask
+from occupancy_lab.asked import Asked, ask
 from occupancy_lab.compiled_records import compile_runs, record_of, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import refuse
 from occupancy_lab.evaluating.evaluation import counted_rows, with_predictions
 from occupancy_lab.files import plain_rows
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.inputs import TUTORIAL_KERNEL, NamedKernel
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.measuring.verify import NUM_STAGES
-from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.record import Failed, matrix_of
+from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.record import Failed, Record, matrix_of
 from occupancy_lab.sweeping.grid import NUM_WARPS, expand, make_table
 from occupancy_lab.sweeping.recorded import (
     latest_launches,
@@ -33,18 +34,10 @@ from occupancy_lab.sweeping.recorded import (
 )
 from occupancy_lab.table.columns import MEASURED_COLUMNS
 from occupancy_lab.text.words import count
-from occupancy_lab.values import Problem
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
     import pandas as pd
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import Config
 
     Row = Mapping[Any, Any]
     Name = tuple[str, Config]

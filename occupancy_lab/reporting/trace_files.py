@@ -7,6 +7,7 @@ import itertools
 import json
 import re
 import shlex
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -23,21 +24,17 @@ from occupancy_lab.explaining.source import SourceView
 from occupancy_lab.files import HTML, check_outputs, check_page, check_picture, export
 from occupancy_lab.plotting.style import save, svg_text
 from occupancy_lab.reporting.contents import picture_folder, trace_page, write_markdown
-from occupancy_lab.reporting.page import Chapter, Picture
+from occupancy_lab.reporting.page import Chapter, Page, Part, Picture
 from occupancy_lab.reporting.roofline import draw_trace
 from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import as_sentence, cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
 from occupancy_lab.tracing.page import configuration, shown_kernels
-from occupancy_lab.tracing.traced import Launched
+from occupancy_lab.tracing.traced import Launched, TracedKernel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from occupancy_lab.reporting.page import Page, Part
     from occupancy_lab.tracing.trace import Trace
-    from occupancy_lab.tracing.traced import TracedKernel
 
 
 @dataclass(frozen=True, slots=True)

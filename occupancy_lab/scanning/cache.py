@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling import inductor
 from occupancy_lab.compiling.amdgcn import kernel_body, read_amdgcn, scratch_width
@@ -25,9 +26,6 @@ from occupancy_lab.files import read_bytes
 from occupancy_lab.options import NAMES
 from occupancy_lab.scanning.page import ScannedKernel
 from occupancy_lab.values import Resources, Status, Target
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 SUFFIXES = frozenset({*BINARIES.values(), *TEXTS, "spv", "zebin"})
 """The suffixes of a kernel's files besides .json; the last two are of Intel's backend."""

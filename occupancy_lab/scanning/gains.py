@@ -8,6 +8,7 @@ time is known either, so only its spills and its next occupancy step are named.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,8 +17,6 @@ from occupancy_lab.prediction import PARTS, RATIO_ERROR
 from occupancy_lab.text.words import listed, microseconds
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
     from occupancy_lab.record import Record
     from occupancy_lab.scanning.cache import Mix
     from occupancy_lab.scanning.page import ScannedKernel

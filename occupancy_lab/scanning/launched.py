@@ -8,32 +8,28 @@ parameters.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import TRITON_DTYPES, Pointer
-from occupancy_lab.assumed import TRIPS
+from occupancy_lab.assumed import TRIPS, Assumption
 from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.store import Store, store_directory
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import InputError
-from occupancy_lab.expressions import parse
+from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.launch import BoundLaunch, Launch, checked_grid
 from occupancy_lab.notation import split, whole_numbers
-from occupancy_lab.scanning.cache import read_entry_file, read_text
+from occupancy_lab.occupancy.calculator import Calculation
+from occupancy_lab.record import Record
+from occupancy_lab.scanning.cache import CachedKernel, read_entry_file, read_text
 from occupancy_lab.signature import EXAMPLE
 from occupancy_lab.work.counting import Counting, count_launches
 from occupancy_lab.workers.child import cores
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.expressions import Expression
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Record
-    from occupancy_lab.scanning.cache import CachedKernel
     from occupancy_lab.scanning.recorded import Parameter, Recorded
 
 STORAGE_BYTES = 1 << 40

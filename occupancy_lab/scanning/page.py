@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,6 @@ from occupancy_lab.text.document import Answer, Document, Section, Table, litera
 from occupancy_lab.text.words import cell, count, limiter_list, listed, microseconds, percent
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pandas as pd
 
     from occupancy_lab.gpus import Gpu

@@ -16,15 +16,13 @@ import hashlib
 import json
 import re
 import warnings
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.files import read_bytes
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
 
 FIRST_PLACE = re.compile(r'#loc = loc\("((?:[^"\\]|\\.)*)":(\d+):(\d+)')
 """The place of the function: its column is the number of the first, 0 or, from Triton 3.8 on, 1."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.errors import refuse
-from occupancy_lab.gpus import CudaArchitecture, usual_gpus
+from occupancy_lab.gpus import CudaArchitecture, Gpu, usual_gpus
 from occupancy_lab.inputs import asked_gpus
-from occupancy_lab.occupancy.calculator import calculate, limiter_words
+from occupancy_lab.occupancy.calculator import Calculation, calculate, limiter_words
 from occupancy_lab.options import CAPS
 from occupancy_lab.scanning.cache import (
     CachedKernel,
@@ -43,22 +44,16 @@ from occupancy_lab.scanning.page import (
     write_scan,
 )
 from occupancy_lab.scanning.recorded import Recorded, forget_sources, read_recorded, read_tuned
-from occupancy_lab.table.rows import FORMS, View
+from occupancy_lab.table.rows import FORMS, Exports, View
+from occupancy_lab.text.document import Shown
 from occupancy_lab.text.words import listed, resource_word
-from occupancy_lab.values import Status
+from occupancy_lab.values import NextStep, Status, Target
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Record
     from occupancy_lab.scanning.launched import KnownLaunch
     from occupancy_lab.signature import Words
-    from occupancy_lab.table.rows import Exports
-    from occupancy_lab.text.document import Shown
-    from occupancy_lab.values import NextStep, Target
 
 REGISTER_STEP = 8
 """The granularity of registers per thread, of ptxas and of a warp's allocation."""

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.asked import ask
+from occupancy_lab.asked import Asked, ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
-from occupancy_lab.inputs import chosen_config, next_power_of_two
-from occupancy_lab.kernel import Grid
-from occupancy_lab.measuring.journal import measure_launches
+from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.inputs import NamedKernel, chosen_config, next_power_of_two
+from occupancy_lab.kernel import Grid, Kernel
+from occupancy_lab.measuring.journal import Journal, measure_launches
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch
 from occupancy_lab.measuring.verify import NUM_STAGES, grid_of_configs
-from occupancy_lab.record import matrix_of
+from occupancy_lab.record import Failed, Record, matrix_of
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS, pandas_types
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Measurement, Problem
 from occupancy_lab.workers.signals import UnfinishedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
     import pandas as pd
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import NamedKernel
-    from occupancy_lab.kernel import Kernel
-    from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.record import Failed, Record
-    from occupancy_lab.values import Measurement, Problem
 
 
 def expand(  # noqa: PLR0913 - one argument a dimension of the grid

@@ -8,10 +8,12 @@ from __future__ import annotations
 import csv
 import dataclasses
 import functools
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import InputError, refuse
@@ -25,9 +27,7 @@ from occupancy_lab.text.words import listed, microseconds
 from occupancy_lab.values import Conditions, Config, Measurement, Problem, Resources
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
     from importlib.resources.abc import Traversable
-    from pathlib import Path
 
     import pandas as pd
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.files import plain_rows, refused
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     check_elsewhere,
@@ -25,15 +26,16 @@ from occupancy_lab.inputs import (
     whole_number,
     whole_numbers,
 )
+from occupancy_lab.measuring.journal import Journal
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.prediction import part_cell, ratio_error
-from occupancy_lab.signature import read_options
+from occupancy_lab.signature import Words, read_options
 from occupancy_lab.sweeping.grid import add_columns, expand, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import row_conditions, row_resources
 from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, RESULTS, SWEEP_COLUMNS, kinds_of
-from occupancy_lab.table.rows import FORMS, to_table
-from occupancy_lab.text.document import literal
+from occupancy_lab.table.rows import FORMS, Exports, View, to_table
+from occupancy_lab.text.document import Block, Shown, Table, literal
 from occupancy_lab.text.printing import show_status
 from occupancy_lab.text.words import (
     as_sentence,
@@ -52,16 +54,9 @@ from occupancy_lab.values import Status
 from occupancy_lab.workers.signals import UnfinishedError, exit_status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
     import pandas as pd
 
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
-    from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.signature import Words
-    from occupancy_lab.table.rows import Exports, View
-    from occupancy_lab.text.document import Block, Shown, Table
 
     Progress = Callable[[int, int], None]
 

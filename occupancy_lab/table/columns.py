@@ -7,17 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.expressions import Kind
+from occupancy_lab.expressions import Kind, Value
 from occupancy_lab.files import read_cell
 from occupancy_lab.values import COUNTERS, ITEM_BYTES, Conditions, Status
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from occupancy_lab.expressions import Value
 
 MOST = 2.0**53
 """The largest number in a file: all integers up to it are also floats."""

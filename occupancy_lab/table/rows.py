@@ -10,25 +10,20 @@ import csv
 import io
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from occupancy_lab.errors import InputError, after, quoted, refuse, shortened
-from occupancy_lab.expressions import Kind, nearest, parse
+from occupancy_lab.expressions import Expression, Kind, nearest, parse
 from occupancy_lab.files import check_outputs, csv_text, export, read_cell, read_given, read_json
-from occupancy_lab.table.columns import COLUMNS, FLAGS, TEXT
+from occupancy_lab.table.columns import COLUMNS, FLAGS, TEXT, Column
 from occupancy_lab.text import document
 from occupancy_lab.text.document import Table, json_text, literal
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
-    from occupancy_lab.expressions import Expression
-    from occupancy_lab.table.columns import Column
-
     Cells = Sequence[Mapping[str, Any]]
 
 OF_ANY_KERNEL: Mapping[str, Column] = {

@@ -12,16 +12,12 @@ import itertools
 import math
 import re
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from occupancy_lab.text.words import visible
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from occupancy_lab.text.words import Item
+from occupancy_lab.text.words import Item, visible
 
 _MARKUP = re.compile(r"[\\`*~$\[\]<>#&]|(?<![^\W_])_|_(?![^\W_])")
 _MARKS = re.compile(

@@ -6,15 +6,12 @@ import io
 import os
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from occupancy_lab.text.document import html_page, json_text
+from occupancy_lab.text.document import Answer, Document, Shown, html_page, json_text
 from occupancy_lab.text.words import visible
-
-if TYPE_CHECKING:
-    from occupancy_lab.text.document import Answer, Document, Shown
 
 _STANDARD_ERROR = 2
 _PLAIN = str.maketrans({"█": "#", "░": ".", "•": "-", "±": "+-"})

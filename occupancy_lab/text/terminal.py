@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE
@@ -13,14 +14,11 @@ from rich.table import Table
 from rich.text import Text
 
 from occupancy_lab.text import document
+from occupancy_lab.text.document import Block
 from occupancy_lab.text.words import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from rich.console import JustifyMethod, RenderableType
-
-    from occupancy_lab.text.document import Block
 
     Column = Sequence[Text]
     """The header of a column, and its cells."""

@@ -9,10 +9,11 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.asked import Asked
@@ -20,20 +21,15 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.texts import kept_files
 from occupancy_lab.explaining.advice import best_action
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.dry_run import stand_in
 from occupancy_lab.explaining.explanation import explain_asked
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.launch import Launch
 from occupancy_lab.record import Record
 from occupancy_lab.tracing.page import shown_kernels
-from occupancy_lab.tracing.traced import WORTH_TRYING
+from occupancy_lab.tracing.traced import WORTH_TRYING, Traced, TracedKernel
 from occupancy_lab.workers import signals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.tracing.traced import Traced, TracedKernel
 
 ACTION_SECONDS = 60.0
 """How long nearby launches are compiled by default."""

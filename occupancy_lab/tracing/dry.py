@@ -6,10 +6,12 @@ import re
 import shlex
 import shutil
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.assumptions import given_values
+from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
@@ -18,14 +20,11 @@ from occupancy_lab.inputs import asked_gpus, chosen_gpus
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort
 from occupancy_lab.tracing.lines import dry_run_of
 from occupancy_lab.tracing.several import DryTraces
+from occupancy_lab.tracing.trace import Trace
 from occupancy_lab.workers.child import run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from occupancy_lab.compiling.environment import Environment
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.tracing.trace import Trace
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from occupancy_lab.errors import refuse
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.matrix import explain_matrix
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.inputs import Integer
     from occupancy_lab.tracing.script_runs import ScriptExplanation
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling.notes import Feed, Use
 from occupancy_lab.prediction import BESIDE_UNITS, part_words
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import byte_words, duration, listed, microseconds
-from occupancy_lab.tracing.traced import Handover
+from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
+from occupancy_lab.work.counts import Footprint
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.tracing.traced import GridLaunches, TracedKernel
-    from occupancy_lab.work.counts import Footprint
-
     Side = tuple[TracedKernel, GridLaunches]
 
 MOST_SHOWN = 3

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.occupancy.calculator import calculate
-from occupancy_lab.record import Record
-from occupancy_lab.tracing.actions import with_actions
+from occupancy_lab.compiling.script import Script
+from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.script_lines import ScriptLine
+from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.record import Failed, Record
+from occupancy_lab.tracing.actions import Effort, with_actions
 from occupancy_lab.tracing.fusing import each_handover
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.several import DryTrace
@@ -27,15 +31,6 @@ from occupancy_lab.tracing.traced import (
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.compiling.script import Script
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.script_lines import ScriptLine
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Failed
-    from occupancy_lab.tracing.actions import Effort
-
     Run = Record | Failed
 
 

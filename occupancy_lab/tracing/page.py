@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from occupancy_lab.compiling.script import NOT_LAUNCHED
+from occupancy_lab.compiling.script import NOT_LAUNCHED, Ran
 from occupancy_lab.errors import some_of
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.script_lines import missing
-from occupancy_lab.gpus import present_gpus
+from occupancy_lab.gpus import Gpu, present_gpus
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.prediction import part_cell
 from occupancy_lab.text.document import Document, Section, Table, literal
@@ -30,14 +30,14 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.tracing.fusing import fusing_sentences
-from occupancy_lab.tracing.traced import WORTH_TRYING, GpuTime, order
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.compiling.script import Ran
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.tracing.traced import GridLaunches, Traced, TracedKernel
+from occupancy_lab.tracing.traced import (
+    WORTH_TRYING,
+    GpuTime,
+    GridLaunches,
+    Traced,
+    TracedKernel,
+    order,
+)
 
 NOTHING = "No Triton kernel was launched"
 TUNING = "Launches after a + are an autotuner's benchmarks."

@@ -10,21 +10,25 @@ import contextlib
 import dataclasses
 import json
 from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import Descriptor, Pointer, dtype_name
 from occupancy_lab.compiling.cubin import read_sizes
+from occupancy_lab.compiling.notes import Feed
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.compiling.texts import kept_files, texts_of
+from occupancy_lab.compiling.texts import Texts, kept_files, texts_of
 from occupancy_lab.errors import BinaryError, InputError, refuse, unreadable
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.files import read_bytes
-from occupancy_lab.gpus import bare_gpus, find_device, present_gpus, usual_gpus
+from occupancy_lab.gpus import Gpu, bare_gpus, find_device, present_gpus, usual_gpus
 from occupancy_lab.launch import BoundLaunch, Launch
-from occupancy_lab.occupancy.calculator import calculate, check_fits
+from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits
 from occupancy_lab.options import NAMES
+from occupancy_lab.record import Record
 from occupancy_lab.tracing.actions import (
     NO_EFFORT,
     Effort,
@@ -50,16 +54,6 @@ from occupancy_lab.tracing.traced import (
 )
 from occupancy_lab.values import INT64_MAX, Resources, Target
 from occupancy_lab.work.counting import Counted, Counting, count_launch
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from occupancy_lab.compiling.notes import Feed
-    from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Record
 
 _Made = tuple[Any, tuple[int, ...] | None]
 """A launch: its kernel's key and its grid."""

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import check_trips
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.script import Script
+from occupancy_lab.compiling.script import Ran, Script
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.commands import OF_SCRIPT
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.script_lines import ScriptLine, script_lines
 from occupancy_lab.explaining.script_settings import (
     assumed_words,
@@ -27,21 +31,15 @@ from occupancy_lab.inputs import chosen_gpus, option_name
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.notation import constant_word
 from occupancy_lab.options import KNOBS
+from occupancy_lab.record import Record
+from occupancy_lab.signature import Words
 from occupancy_lab.text.document import literal
 from occupancy_lab.tracing.actions import ALL, NO_EFFORT
 from occupancy_lab.tracing.lines import dry_run_of
 from occupancy_lab.tracing.several import DryTraces
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.compiling.notes import ScriptLaunch
-    from occupancy_lab.compiling.script import Ran
-    from occupancy_lab.explaining.explanation import Explanation
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.record import Record
-    from occupancy_lab.signature import Words
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.compiling.script import NOT_LAUNCHED
+from occupancy_lab.compiling.script import NOT_LAUNCHED, Ran
 from occupancy_lab.explaining.kernel_time import KernelTime
-from occupancy_lab.explaining.script_lines import missing
+from occupancy_lab.explaining.script_lines import ScriptLine, missing
 from occupancy_lab.explaining.short import FURTHER_OPTIONS
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import duration, listed, overlap_sentence, range_sentence
 from occupancy_lab.tracing.page import (
@@ -23,17 +25,12 @@ from occupancy_lab.tracing.page import (
     untimed,
     write_trace,
 )
+from occupancy_lab.tracing.traced import TracedKernel
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     import pandas as pd
 
-    from occupancy_lab.compiling.script import Ran
-    from occupancy_lab.explaining.script_lines import ScriptLine
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.tracing.trace import Trace
-    from occupancy_lab.tracing.traced import TracedKernel
 
 MORE = (
     "`explain FILE.py:main --full` has more of each launch, and `trace --report` a page of more"

@@ -12,26 +12,23 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import quoted, refuse
-from occupancy_lab.gpus import find_gpu
+from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.text.document import Answer, Document
 from occupancy_lab.tracing import hook, launchers, noted, profiled, sitecustomize
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort
 from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
+from occupancy_lab.tracing.traced import Traced, TracedKernel
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
-
     import pandas as pd
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.tracing.traced import Traced, TracedKernel
 
 FORWARDED = (
     signal.SIGINT,

@@ -6,30 +6,22 @@ import dataclasses
 import math
 import operator
 from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiled_records import record_in_program
+from occupancy_lab.explaining.advice import Action
 from occupancy_lab.explaining.kernel_time import KernelTime
-from occupancy_lab.explaining.script_lines import MOST_COUNTED
-from occupancy_lab.occupancy.calculator import plan_launch
+from occupancy_lab.explaining.script_lines import MOST_COUNTED, ScriptLine
+from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.occupancy.calculator import Calculation, plan_launch
 from occupancy_lab.options import OPTIONS
-from occupancy_lab.prediction import time_columns
-from occupancy_lab.values import Work
+from occupancy_lab.prediction import Prediction, time_columns
+from occupancy_lab.record import Record
+from occupancy_lab.values import LaunchPlan, Target, Work
+from occupancy_lab.work.counting import Counted
 from occupancy_lab.work.speed_of_light import work_columns
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from occupancy_lab.explaining.advice import Action
-    from occupancy_lab.explaining.script_lines import ScriptLine
-    from occupancy_lab.launch import BoundLaunch
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.record import Record
-    from occupancy_lab.values import LaunchPlan, Target
-    from occupancy_lab.work.counting import Counted
-
 
 WORTH_TRYING = 0.01
 """The share of all kernels' time that a kernel must lose for nearby launches to be compiled."""

@@ -14,6 +14,7 @@ import math
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
@@ -24,21 +25,15 @@ from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import InputError, refuse
-from occupancy_lab.gpus import find_gpu, present_gpus
+from occupancy_lab.gpus import Gpu, find_gpu, present_gpus
 from occupancy_lab.inputs import DEFAULT_GPUS, asked_gpus
-from occupancy_lab.kernel import innermost, variants
+from occupancy_lab.kernel import Variant, innermost, variants
+from occupancy_lab.launch import Launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.record import Failed, Record
-from occupancy_lab.values import Work
+from occupancy_lab.values import Resources, Work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.kernel import Variant
-    from occupancy_lab.launch import Launch
-    from occupancy_lab.values import Resources
-
     Bytes = int | Callable[[Mapping[str, Any]], int]
 
 logger = logging.getLogger("occupancy_lab")

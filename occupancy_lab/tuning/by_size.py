@@ -4,39 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.arguments import plain
 from occupancy_lab.asked import check_assumed
+from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiled_records import check_trips, compile_runs, with_counts
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.kernel import Variant, as_compared, autotuner_of, innermost, without_autotuner
 from occupancy_lab.launch import BoundLaunch, constant_text
 from occupancy_lab.notation import Parameters, split
 from occupancy_lab.options import KNOBS
+from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Failed, Record
-from occupancy_lab.signature import Words, read_assumed
+from occupancy_lab.signature import LaunchLine, Words, read_assumed
 from occupancy_lab.tuning.sizes import AskedSizes, launches_at, read_sizes, text_of, with_values
 from occupancy_lab.tuning.space import free_tiles, larger, neighbours
-from occupancy_lab.tuning.tuned_file import LeftOut, TunedFile, TunedLaunch, in_file
+from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, TunedLaunch, in_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.signature import LaunchLine
     from occupancy_lab.tuning.space import Settings
-    from occupancy_lab.tuning.tuned_file import Size
 
 SEARCHED = 60
 """The most configurations that a search compiles for a GPU, besides those that are given."""

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.explaining.variants import failed_sentences, named_reason
 from occupancy_lab.files import plain_rows
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.measuring.measure import BURST, WARMUP_MS
 from occupancy_lab.prediction import PARTS, part_cell, ratio_error
-from occupancy_lab.sweeping.recorded import rival_sentences, row_config
+from occupancy_lab.sweeping.recorded import RecordedLaunch, rival_sentences, row_config
 from occupancy_lab.table.columns import RESULTS
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import cell, change, count, difference_cell, listed, range_sentence
 from occupancy_lab.throughput.launch_time import MEASURED
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pandas as pd
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.sweeping.recorded import RecordedLaunch
-    from occupancy_lab.values import Config, Problem
 
 TOP = 5
 """How many configurations are shown, and measured if that is asked for."""

@@ -10,11 +10,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.compiling import store_directory
+from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.environment import find_environment
+from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
@@ -33,22 +36,17 @@ from occupancy_lab.explaining.script_settings import (
     read_both,
     read_values,
 )
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import chosen_gpus
 from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.signature import Words
 from occupancy_lab.tuning.by_size import Candidate, Launches, Tuner, as_values
 from occupancy_lab.tuning.sizes import text_of
-from occupancy_lab.tuning.tuned_file import LeftOut, in_file
+from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, in_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-
-    from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.compiling.notes import ScriptLaunch
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.signature import Words
     from occupancy_lab.tuning.space import Settings
-    from occupancy_lab.tuning.tuned_file import Size, TunedFile
 
     Values = Mapping[str, tuple[Any, ...]]
 

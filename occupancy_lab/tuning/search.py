@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import compile_record
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -14,6 +16,7 @@ from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.facts import all_launched_words
 from occupancy_lab.explaining.variants import less_work_sentences
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
@@ -26,10 +29,11 @@ from occupancy_lab.inputs import (
     whole_numbers,
 )
 from occupancy_lab.kernel import kernel_names, own_kernel
+from occupancy_lab.measuring.journal import Journal
 from occupancy_lab.measuring.process import DEFAULT_RUNS, chosen_devices
 from occupancy_lab.prediction import CHOSEN
-from occupancy_lab.record import matrix_of
-from occupancy_lab.signature import read_options
+from occupancy_lab.record import Record, matrix_of
+from occupancy_lab.signature import Words, read_options
 from occupancy_lab.sweeping.grid import grid_tasks, measure_table, run_tasks
 from occupancy_lab.sweeping.recorded import faster_rivals, recorded_measurement, recorded_ranking
 from occupancy_lab.table.columns import MEASURED_COLUMNS
@@ -37,16 +41,9 @@ from occupancy_lab.tuning.choice import TOP, Choice, Tuning, Tunings, choice_of,
 from occupancy_lab.values import Status
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
     import pandas as pd
 
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.gpus import Gpu
     from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
-    from occupancy_lab.measuring.journal import Journal
-    from occupancy_lab.record import Record
-    from occupancy_lab.signature import Words
 
     Progress = Callable[[int, int], None]
 

@@ -10,15 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
-from occupancy_lab.expressions import parse
+from occupancy_lab.expressions import Expression, parse
 from occupancy_lab.files import read_given
 from occupancy_lab.notation import Parameters, read_constant, split
-from occupancy_lab.signature import Words, read_launches
+from occupancy_lab.signature import LaunchLine, Words, read_launches
 from occupancy_lab.values import INT64_MAX
 
 if TYPE_CHECKING:
-    from occupancy_lab.expressions import Expression
-    from occupancy_lab.signature import LaunchLine
     from occupancy_lab.tuning.tuned_file import Size
 
 AskedSizes: TypeAlias = str | Sequence[Mapping[str, Any]]

@@ -8,11 +8,10 @@ writes the same is checked where it is counted.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
-
     from occupancy_lab.tuning.tuned_file import Size
 
     Settings = Mapping[str, Any]

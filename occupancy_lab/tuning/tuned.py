@@ -11,10 +11,11 @@ import dataclasses
 import inspect
 import operator
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from triton.compiler.errors import CompilationError
 from triton.runtime import driver
@@ -28,12 +29,7 @@ from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import autotuner_of, innermost, is_triton_function, source_file
 from occupancy_lab.options import NAMES
 from occupancy_lab.tuning.autotuner import early_config_prune
-from occupancy_lab.tuning.tuned_file import TunedFile, in_file
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from occupancy_lab.tuning.tuned_file import TunedLaunch
+from occupancy_lab.tuning.tuned_file import TunedFile, TunedLaunch, in_file
 
 NOT_PASSED = inspect.Parameter.empty
 """Stands for an argument that a launch does not pass."""

@@ -9,21 +9,16 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import tiles
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
-from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, TooLargeError
+from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, Tile, TooLargeError
 from occupancy_lab.work.tilewise import classes, numbered
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
-
-    from occupancy_lab.work.tiles import Tile
-
 
 ONCE = Amount(1, 1)
 

@@ -8,14 +8,12 @@ its results, or None for one that is not known. Sources are ordered as in `opera
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from occupancy_lab.work.operations import NUMBERED, OTHER_LAST
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 Array: TypeAlias = Any
 Results: TypeAlias = "Sequence[Array | None]"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,12 +14,8 @@ from occupancy_lab.work.banks import NOWHERE, firsts, in_order, of_threads, pass
 from occupancy_lab.work.counts import LINE, SECTOR
 from occupancy_lab.work.operations import WARP, WORD
 from occupancy_lab.work.passed import first_active
+from occupancy_lab.work.threads import Step
 from occupancy_lab.work.warps import by_warp
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from occupancy_lab.work.threads import Step
 
 COUNTED = ("sectors", "lines", "lookups", "passes")
 QUARTERS = LINE // SECTOR

@@ -9,6 +9,7 @@ a warp at a time, those of 16 bytes a quarter, and matrices 8 rows at a time.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,9 @@ import numpy as np
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LINE
-from occupancy_lab.work.operations import WARP, WORD
+from occupancy_lab.work.operations import WARP, WORD, Decoder
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from occupancy_lab.work.operations import Decoder
     from occupancy_lab.work.threads import Step
 
 PASS = 32 * WORD

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Pointer
-from occupancy_lab.assumed import assumption_words
+from occupancy_lab.assumed import Assumption, assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
 from occupancy_lab.work.counts import Counts, Executed, total  # `from_line` reads the types
 from occupancy_lab.workers.child import from_line, to_line
 from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.assumed import Assumption
     from occupancy_lab.compiling.store import Store
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch

@@ -7,15 +7,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping  # noqa: TC003 - `from_line` reads the fields' types
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from fractions import Fraction
+from typing import Any
 
 from occupancy_lab.assumed import trips_at
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from fractions import Fraction
 
 SECTOR = 32
 """Bytes of a sector, the smallest unit that an L2 cache moves (CUDA C++ Programming Guide)."""

@@ -6,21 +6,19 @@ Values from memory are unknown, unless the contents of their tensor are given.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.assumed import RandomNumbers, elements
+from occupancy_lab.assumed import Assumption, RandomNumbers, elements
 from occupancy_lab.work import floats, tiles, tilewise
 from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
 from occupancy_lab.work.tiles import Known, Mask, Number, Root
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from occupancy_lab.assumed import Assumption
     from occupancy_lab.work.module import Module, Operation, Type
 
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
+from occupancy_lab.arguments import Plain
 from occupancy_lab.compiling import cubin
 from occupancy_lab.compiling.sass import BULK_COPIES, KINDS_BY_OPCODE, stalls
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import unreadable
-from occupancy_lab.gpus import architectures
+from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.work import operations
+from occupancy_lab.work.asked import Asking
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
-from occupancy_lab.work.counts import NOTHING, SharedAccess
+from occupancy_lab.work.counts import NOTHING, Amount, Executed, Loop, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
@@ -21,20 +25,10 @@ from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP,
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.program import program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
-from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK
+from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK, Launched
 from occupancy_lab.work.tickets import waiting
 from occupancy_lab.work.waits import waits
 from occupancy_lab.work.warps import Assumed, Visits, Warps
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from occupancy_lab.arguments import Plain
-    from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.gpus import CudaArchitecture
-    from occupancy_lab.work.asked import Asking
-    from occupancy_lab.work.counts import Amount, Executed, Loop
-    from occupancy_lab.work.threads import Launched
 
 NEVER = 15
 """The guard of instructions that are never executed: !PT."""

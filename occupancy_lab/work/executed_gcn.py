@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
+from occupancy_lab.arguments import Plain
 from occupancy_lab.compiling import amdgcn
+from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import unreadable
+from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.work.followed import Marks, Run
-from occupancy_lab.work.gcn import LANES, read_gcn, slice_of
+from occupancy_lab.work.gcn import LANES, GcnCode, Instruction, read_gcn, slice_of
 from occupancy_lab.work.live import live_vectors
 from occupancy_lab.work.passed import Passed, parameters_of
+from occupancy_lab.work.slices import Slice
+from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.waits import MEMORY_CYCLES, Groups, Waits
+from occupancy_lab.work.warps import Assumed, Visits, Warps
 from occupancy_lab.work.waves import Waves
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from occupancy_lab.arguments import Plain
-    from occupancy_lab.compiling.texts import Texts
-    from occupancy_lab.gpus import HipArchitecture
-    from occupancy_lab.work.gcn import GcnCode, Instruction
-    from occupancy_lab.work.slices import Slice
-    from occupancy_lab.work.threads import Launched
-    from occupancy_lab.work.warps import Assumed, Visits, Warps
 
 PRODUCT = re.compile(
     r"v_mfma_(?:scale_)?[a-z]+\d+_(\d+)x(\d+)x(\d+)(?:_(\d+)b(?=_)|[a-z]+\d+(?:_1k)?$)?"

@@ -6,16 +6,13 @@ The encodings are from nvdisasm (CUDA 12.8) for each form that ptxas writes for 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from occupancy_lab.work import arithmetic
 from occupancy_lab.work.arithmetic import WORD, Array, Results
 from occupancy_lab.work.operations import NUMBERED
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
 
 NEGATED, ABSOLUTE = 72, 73
 """Bits of the first source; those of a source in bits 32 on are 63 and 62, unless it is

@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.integers import elementwise
+from occupancy_lab.work.tiles import Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from occupancy_lab.work.module import Operation, Type
-    from occupancy_lab.work.tiles import Number
 
 KNOWN = frozenset({"f64", "f32", "f16", "bf16"})
 """The types whose numbers are followed."""

@@ -10,13 +10,15 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.asked import COUNTED, Asked, Asking
+from occupancy_lab.work.banks import Served
 from occupancy_lab.work.counts import (
     LOADS,
     NO_WAIT,
@@ -26,26 +28,20 @@ from occupancy_lab.work.counts import (
     ExecutedLine,
     ExecutedLoop,
     GlobalAccess,
+    Loop,
     Place,
     Unknown,
     total,
     weighted,
 )
 from occupancy_lab.work.module import UNKNOWN_PLACE
+from occupancy_lab.work.passed import Passed
 from occupancy_lab.work.samples import GOLDEN
+from occupancy_lab.work.slices import Slice
 from occupancy_lab.work.threads import Launched
 from occupancy_lab.work.tickets import Tickets
-from occupancy_lab.work.trips import ending_jumps
+from occupancy_lab.work.trips import Ending, ending_jumps
 from occupancy_lab.work.warps import MOST_NUMBERS, Assumed, Followed, TooWideError, Visits, Warps
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
-
-    from occupancy_lab.work.banks import Served
-    from occupancy_lab.work.counts import Loop
-    from occupancy_lab.work.passed import Passed
-    from occupancy_lab.work.slices import Slice
-    from occupancy_lab.work.trips import Ending
 
 MOST_PROGRAMS = 1 << 16
 """The most programs whose control flow is followed; of more programs, a sample is."""

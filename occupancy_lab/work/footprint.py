@@ -6,8 +6,9 @@ import contextlib
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,6 @@ from occupancy_lab.work import accesses, reuse
 from occupancy_lab.work.accesses import Cells, Runs, Touch
 from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Access, Amount, Footprint, Reuse
 from occupancy_lab.work.tiles import GRID_AXES, MOST_CELLS, TooLargeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
 
 MOST_RUNS, MOST_MERGED, MOST_KINDS = 2**20, 2**21, 2**14
 """The most runs of an access, runs that are merged at a time, and kinds of tiles; beyond these an

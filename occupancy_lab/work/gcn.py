@@ -8,21 +8,16 @@ of assembly gives the calls of helper functions that lead to it.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling import amdgcn
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ALWAYS, FIRST_PLACE, PREDICATES, UNIFORM, bits
-from occupancy_lab.work.slices import EXIT, MOST_INSTRUCTIONS, Jump, blocks_of, sliced
-
-if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
-
-    from occupancy_lab.work.slices import Block, Slice
+from occupancy_lab.work.slices import EXIT, MOST_INSTRUCTIONS, Block, Jump, Slice, blocks_of, sliced
 
 VCC, M0, EXEC = 106, 124, 126
 """The first scalar register of each, as instructions encode it."""

@@ -13,13 +13,11 @@ from __future__ import annotations
 import functools
 import re
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
 
 Array: TypeAlias = Any
 

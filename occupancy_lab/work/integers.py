@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import operator
 import re
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
-from occupancy_lab.work.tiles import Mask, Number
+from occupancy_lab.work.tiles import Known, Mask, Number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from occupancy_lab.work.module import Operation
-    from occupancy_lab.work.tiles import Known
 
 
 # Constants and positions

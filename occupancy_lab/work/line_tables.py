@@ -13,18 +13,14 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
-from occupancy_lab.compiling.cubin import kernel_text, string_at, unpack
+from occupancy_lab.compiling.cubin import Elf, kernel_text, string_at, unpack
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from occupancy_lab.compiling.cubin import Elf
 
 LONGEST = 64
 """The most bits of a variable-length number."""

@@ -11,18 +11,13 @@ matrices, has the same sources.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from occupancy_lab.compiling.sass import OPCODES
 from occupancy_lab.work import operations
-from occupancy_lab.work.gcn import ACCUMULATION, LAST_PLACE, LAST_VECTOR, VECTORS
+from occupancy_lab.work.gcn import ACCUMULATION, LAST_PLACE, LAST_VECTOR, VECTORS, GcnCode
 from occupancy_lab.work.operations import bits, loaded_registers, warpgroup_registers
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from occupancy_lab.work.gcn import GcnCode
-    from occupancy_lab.work.slices import Block, Code
+from occupancy_lab.work.slices import Block, Code
 
 TENSOR = frozenset(OPCODES["tensor_instructions"].values())
 HMMA, IMMA, QMMA, HGMMA_FLOAT = 0x03C, 0x037, 0x07A, 0x1F0

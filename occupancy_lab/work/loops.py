@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,13 +13,9 @@ from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
 from occupancy_lab.work.counts import NO_WAIT, TRIPS_OF, VALUES_OF, Amount, Held, Loop, Unknown
 from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
+from occupancy_lab.work.module import Operation, Value
 from occupancy_lab.work.tickets import only_waits
 from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, TooLargeError
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
-
-    from occupancy_lab.work.module import Operation, Value
 
 FIRST_GUESS, LAST_GUESS = 64, 2**15
 """The first and the last guess of the iterations of a while loop."""

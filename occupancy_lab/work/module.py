@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 from occupancy_lab.work.counts import Place
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 MOST_BITS = 128
 DEEPEST = 64

@@ -4,15 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
 
-from occupancy_lab.work.module import Operation, Value, operations_of, targets
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from occupancy_lab.work.module import Block, Module
+from occupancy_lab.work.module import Block, Module, Operation, Value, operations_of, targets
 
 STORED = {
     "tt.store": 1,

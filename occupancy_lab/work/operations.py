@@ -10,11 +10,9 @@ NAK compiler (sm70_encode.rs); the output of nvdisasm, with which the tests comp
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple, TypeAlias
 
 UNIFORM, PREDICATES, UNIFORM_PREDICATES, SHARED = 256, 512, 520, 528
 """The numbers at which the uniform registers (UR), the predicates (P, UP) and shared memory begin,

@@ -9,23 +9,18 @@ from __future__ import annotations
 
 import re
 import struct
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from occupancy_lab.arguments import Pointer, flattened
+from occupancy_lab.arguments import Plain, Pointer, flattened
 from occupancy_lab.assumed import RandomNumbers, elements
 from occupancy_lab.compiling.amdgcn import kernel_arguments
-from occupancy_lab.compiling.cubin import attributes, unpack
+from occupancy_lab.compiling.cubin import Elf, attributes, unpack
 from occupancy_lab.work.module import closing, first_name, locations_of, split, without_location
 from occupancy_lab.work.operations import BLACKWELL
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from occupancy_lab.arguments import Plain
-    from occupancy_lab.compiling.cubin import Elf
 
 PARAMETER, PARAMETERS = 0x17, 0x0A
 """EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK."""

@@ -7,14 +7,9 @@ for a cache line. The launches that show this are in reports/data/pieces-h200.cs
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from occupancy_lab.work.counts import GRANULE, LINE, NOTHING, SECTOR, Amount
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from occupancy_lab.work.counts import Access, Footprint
+from occupancy_lab.work.counts import GRANULE, LINE, NOTHING, SECTOR, Access, Amount, Footprint
 
 HALVINGS = 30
 """Steps of the bisection that finds how long places stay in a cache."""

@@ -9,14 +9,13 @@ the CUDA C++ Programming Guide ("Throughput of Native Arithmetic Instructions").
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.operations import LDC, S2R, S2UR, ULDC, access_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from occupancy_lab.gpus import CudaArchitecture
 
 ISSUE, FMA, FMA_HEAVY, ALU, XU, FP64, UNIFORM, TENSOR, LSU = (

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
+from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.work import counts, operations
-from occupancy_lab.work.counts import Common, LocalReuse, Program
+from occupancy_lab.work.counts import Common, GlobalAccess, LocalReuse, Program, SharedAccess
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import BARRIER, CODE_CYCLES, Replay
+from occupancy_lab.work.slices import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.gpus import CudaArchitecture
-    from occupancy_lab.work.counts import GlobalAccess, SharedAccess
-    from occupancy_lab.work.slices import Code
     from occupancy_lab.work.warps import Followed
 
 OPERAND_SHARE = 0.7

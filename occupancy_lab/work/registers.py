@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -15,9 +16,6 @@ from occupancy_lab.work.operations import (
     TRUE,
     UNIFORM_TRUE,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 class Registers:

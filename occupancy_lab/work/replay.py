@@ -10,21 +10,16 @@ warps of the program are assumed to do the same at the same time, on the same pi
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from occupancy_lab.compiling.sass import BULK_COPIES
+from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.work import operations, waits
-from occupancy_lab.work.counts import CACHED_CYCLES
+from occupancy_lab.work.counts import CACHED_CYCLES, GlobalAccess
 from occupancy_lab.work.memory import beyond
 from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU
-from occupancy_lab.work.slices import EXIT
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from occupancy_lab.gpus import CudaArchitecture
-    from occupancy_lab.work.counts import GlobalAccess
-    from occupancy_lab.work.slices import Block, Code
+from occupancy_lab.work.slices import EXIT, Block, Code
 
 NO_SCOREBOARD = 7
 SHARED_CYCLES, SHUFFLE_CYCLES, SPECIAL_CYCLES, OTHER_CYCLES = 30.0, 24.0, 20.0, 30.0

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -19,9 +20,6 @@ from occupancy_lab.work.accesses import Touch, restricted, tile_runs
 from occupancy_lab.work.counts import SECTOR, Reuse
 from occupancy_lab.work.tiles import GRID_AXES
 from occupancy_lab.work.tilewise import classes, numbered
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_STEPS, MOST_CELLS = 256, 2**15
 """The most steps of a launch, and the most programs times iterations of an access to consider."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Amount, total
+from occupancy_lab.work.counts import (
+    GRANULE,
+    LINE,
+    SECTOR,
+    Access,
+    Amount,
+    Counts,
+    Footprint,
+    total,
+)
 from occupancy_lab.work.tiles import TooLargeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
-
-    from occupancy_lab.work.counts import Access, Counts, Footprint
-
     Walker = Callable[[Sequence[Sequence[int]]], Counts]
     Outliner = Callable[[Sequence[Sequence[int]]], tuple[Counts, Counts] | None]
 

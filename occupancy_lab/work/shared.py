@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work.operations import WORD
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 MOST_BYTES = 1 << 25
 """The most bytes of shared memory of all programs together, at least 64 per thread."""

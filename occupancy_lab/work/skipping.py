@@ -8,6 +8,7 @@ how many passes its result changes. Until then one pass stands for all.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from occupancy_lab.work.banks import one_row
 from occupancy_lab.work.counts import SECTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from occupancy_lab.work.registers import Registers
     from occupancy_lab.work.threads import Step
 

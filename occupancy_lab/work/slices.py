@@ -10,18 +10,15 @@ from __future__ import annotations
 
 import functools
 import struct
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.flow import natural_loops
 from occupancy_lab.compiling.sass import BYTES, jump_offset
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work import operations
 from occupancy_lab.work.operations import ALWAYS, NEVER_WRITTEN, SHARED, Decoder
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 BRA, CALL, RET, BRX, EXIT = 0x147, 0x144, 0x150, 0x149, 0x14D
 BSYNC, TRAP, BRX_UNIFORM = 0x141, 0x15C, 0x158

@@ -8,17 +8,15 @@ matrices of several dtypes take turns on the same tensor cores, so their times a
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.prediction import Part
-from occupancy_lab.work.counts import NOTHING
+from occupancy_lab.work.counts import NOTHING, Amount, Counts, Executed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
     from occupancy_lab.gpus import Gpu
-    from occupancy_lab.work.counts import Amount, Counts, Executed
     from occupancy_lab.work.memory import Memory
 
 MEMORY = "memory"

@@ -6,6 +6,7 @@ the known values of these sources to the values of its results.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias
 
@@ -15,8 +16,6 @@ from occupancy_lab.work import operations
 from occupancy_lab.work.operations import PREDICATES, WARP, ZERO
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
     from occupancy_lab.work.tickets import Tickets
 
     Special: TypeAlias = tuple[tuple[int, ...], Callable[[Sequence[Any]], Sequence[Any]]]

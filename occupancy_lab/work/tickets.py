@@ -9,23 +9,17 @@ assumed not to wait: the value that they wait for is there.
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import tiles
-from occupancy_lab.work.evaluate import Pointer
-from occupancy_lab.work.module import operations_of
+from occupancy_lab.work.evaluate import Evaluator, Made, Pointer
+from occupancy_lab.work.module import Operation, operations_of
 from occupancy_lab.work.operations import ATOMICS, LDS, LOADS, places_of
-from occupancy_lab.work.slices import STORES
+from occupancy_lab.work.slices import STORES, Code
 from occupancy_lab.work.tiles import Mask, Number
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from occupancy_lab.work.evaluate import Evaluator, Made
-    from occupancy_lab.work.module import Operation
-    from occupancy_lab.work.slices import Code
 
 LOOKS = frozenset({"tt.load", "tt.atomic_cas", "tt.atomic_rmw"})
 """Operations that poll memory in a loop that waits; an atomic operation takes a lock."""

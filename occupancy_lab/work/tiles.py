@@ -15,13 +15,11 @@ from __future__ import annotations
 import functools
 import math
 import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
 
 Part = TypeVar("Part")
 

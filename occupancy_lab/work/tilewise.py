@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable  # noqa: TC003 - an alias reads it
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -29,9 +29,6 @@ from occupancy_lab.work.tiles import (
     scaled,
     total,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 
 def multiplied(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -> Number:

@@ -6,19 +6,17 @@ pass. The jumps that do so are found by their line, which is that of the loop.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from occupancy_lab.errors import unreadable
+from occupancy_lab.work.counts import Place
 from occupancy_lab.work.skipping import NEVER
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from occupancy_lab.work.counts import Place
-
     Lines = tuple[tuple[str, int], ...]
 
 

@@ -8,15 +8,13 @@ operations are read like any other.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from occupancy_lab.errors import TtirError, quoted
 from occupancy_lab.work import module as mlir
 from occupancy_lab.work.module import Block, Function, Module, Operation, Region, Type, Value
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 MOST_CHARACTERS = 32 * 2**20
 MOST_OPERATIONS = 100_000

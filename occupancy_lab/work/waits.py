@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +20,6 @@ from occupancy_lab.work import operations
 from occupancy_lab.work.operations import ATOMICS, HGMMA, LOADS, SYNCS_WAIT
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from occupancy_lab.work.slices import Block, Code
 
 RESULT_BIT, OPERANDS_BIT, WAITED_BIT = 110, 113, 116

@@ -9,14 +9,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from occupancy_lab.arguments import flattened
-from occupancy_lab.assumed import assumption_words
+from occupancy_lab.arguments import Plain, flattened
+from occupancy_lab.assumed import Assumption, assumption_words
 from occupancy_lab.work import flops, loops, needed, tiles, tilewise
 from occupancy_lab.work.accesses import Reach, Touch, active_of, measure
 from occupancy_lab.work.accesses import count as count_cells
@@ -34,18 +35,11 @@ from occupancy_lab.work.counts import (
 )
 from occupancy_lab.work.evaluate import EITHER, Block, Evaluator, Made, Pointer, name_of, numbers_of
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints, piece_bytes
-from occupancy_lab.work.module import UNKNOWN_PLACE, Operation, Value, targets
+from occupancy_lab.work.module import UNKNOWN_PLACE, Module, Operation, Region, Value, targets
+from occupancy_lab.work.module import Block as Blocks
 from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tickets import Counters
 from occupancy_lab.work.tiles import GRID_AXES, Mask, Number, Root, TooLargeError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
-    from occupancy_lab.arguments import Plain
-    from occupancy_lab.assumed import Assumption
-    from occupancy_lab.work.module import Block as Blocks
-    from occupancy_lab.work.module import Module, Region
 
 MOST_STEPS, MOST_SECONDS = 200_000, 10.0
 """The most operations that a walk evaluates, and its limit of processor time: a softmax of 800,000

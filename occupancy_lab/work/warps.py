@@ -9,6 +9,7 @@ Scheduling). The contents of memory are not known, and conditions that depend on
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -22,17 +23,11 @@ from occupancy_lab.work.operations import NEVER_WRITTEN, WARP, Constant
 from occupancy_lab.work.registers import Registers
 from occupancy_lab.work.shared import MOST_BYTES, SharedMemory
 from occupancy_lab.work.skipping import Skipping
-from occupancy_lab.work.slices import ACCESSES, CALL, EXIT, TRAP
-from occupancy_lab.work.threads import Step
-from occupancy_lab.work.trips import Turns
+from occupancy_lab.work.slices import ACCESSES, CALL, EXIT, TRAP, Block, Code, Jump, Slice
+from occupancy_lab.work.threads import Launched, Step
+from occupancy_lab.work.trips import Ending, Turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
-
-    from occupancy_lab.work.slices import Block, Code, Jump, Slice
-    from occupancy_lab.work.threads import Launched
-    from occupancy_lab.work.trips import Ending
-
     Copied: TypeAlias = tuple[Any, Any]
 
 

@@ -7,27 +7,30 @@ its active lanes are those in exec, a mask that the code itself sets.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from occupancy_lab.compiling.amdgcn import lane_width
 from occupancy_lab.work import gcn
 from occupancy_lab.work.arithmetic import WORD
-from occupancy_lab.work.gcn import EXEC, LANES, registers_of
-from occupancy_lab.work.gcn_arithmetic import FORMS, LOGIC, SAVE, WORD_BITS, number_of, selected
+from occupancy_lab.work.gcn import EXEC, LANES, Instruction, registers_of
+from occupancy_lab.work.gcn_arithmetic import (
+    FORMS,
+    LOGIC,
+    SAVE,
+    WORD_BITS,
+    Form,
+    number_of,
+    selected,
+)
 from occupancy_lab.work.operations import NOT_KNOWN, Constant
 from occupancy_lab.work.passed import TENSOR_BITS, first_active
 from occupancy_lab.work.threads import Step
 from occupancy_lab.work.warps import Warps, by_warp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-    from typing import TypeAlias
-
-    from occupancy_lab.work.gcn import Instruction
-    from occupancy_lab.work.gcn_arithmetic import Form
-
     Values: TypeAlias = "Sequence[Any]"
     Made: TypeAlias = "tuple[Sequence[int | Constant], Sequence[int], Callable[[Values], Values]]"
     """The sources of an instruction, its results, and the function from one to the other."""

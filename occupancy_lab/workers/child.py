@@ -34,15 +34,12 @@ import time
 import traceback
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from occupancy_lab.workers import signals
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
 
 LOADING = """
 import importlib.util, sys

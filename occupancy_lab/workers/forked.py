@@ -12,14 +12,12 @@ import tempfile
 import time
 import traceback
 import warnings
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn, TypeVar
+from pathlib import Path
+from typing import NoReturn, TypeVar
 
 from occupancy_lab.workers.child import Child, distribute, serve
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
-    from pathlib import Path
 
 Name = TypeVar("Name")
 

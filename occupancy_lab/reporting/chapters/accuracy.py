@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -9,22 +10,17 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from occupancy_lab.evaluating.evaluation import Evaluation, make_result
+from occupancy_lab.evaluating.evaluation import Evaluation, Result, make_result
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.plotting.style import EXACT, FAINT, INK, MUTED, TUTORIAL, describe, head, styled
 from occupancy_lab.prediction import part_cell
 from occupancy_lab.reporting.page import Chapter, Picture
-from occupancy_lab.reporting.source import ALL
+from occupancy_lab.reporting.source import ALL, Source
 from occupancy_lab.text.words import count
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import pandas as pd
     from matplotlib.axes import Axes
-
-    from occupancy_lab.evaluating.evaluation import Result
-    from occupancy_lab.reporting.source import Source
 
 
 USES: Mapping[str, str] = {

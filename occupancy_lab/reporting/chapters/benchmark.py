@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,6 +33,8 @@ from occupancy_lab.reporting.source import (
     NAIVE,
     NAME,
     USE,
+    Source,
+    Summary,
     config_words,
     gbs_of,
     launches_of,
@@ -44,14 +47,12 @@ from occupancy_lab.reporting.source import (
 from occupancy_lab.sweeping.recorded import OTHER_SOFTMAXES, row_problem
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import count, listed, microseconds
+from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pandas as pd
 
-    from occupancy_lab.reporting.source import Name, Source, Summary
-    from occupancy_lab.values import Problem
+    from occupancy_lab.reporting.source import Name
 
     Point = tuple[float, float]
     Span = tuple["Width", ...]

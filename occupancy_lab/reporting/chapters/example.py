@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,9 @@ from occupancy_lab.reporting.source import (
     MEASURED,
     PROBLEM,
     ROW_KERNEL,
+    Source,
+    TimeWords,
+    Variant,
     config_words,
     gbs_of,
     of_problem,
@@ -40,13 +44,10 @@ from occupancy_lab.reporting.source import (
 from occupancy_lab.sweeping.recorded import row_problem
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import cell, change, count, microseconds, percent
-from occupancy_lab.values import Config
+from occupancy_lab.values import Config, Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.reporting.source import Name, Source, TimeWords, Variant
-    from occupancy_lab.values import Problem
+    from occupancy_lab.reporting.source import Name
 
 
 @dataclass(frozen=True, slots=True)

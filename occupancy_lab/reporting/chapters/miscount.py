@@ -7,6 +7,7 @@ ways, else predicted.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,12 +16,16 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter, PercentFormatter
 
 from occupancy_lab.explaining.limits import term_reasons
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.kernel import Grid, load_kernel
 from occupancy_lab.plotting.style import MUTED, TUTORIAL, describe, head, lined, styled
 from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import (
     MEASURED,
     NAME,
+    Source,
+    Summary,
+    TimeWords,
     config_words,
     known_summary,
     row_name,
@@ -30,15 +35,12 @@ from occupancy_lab.reporting.source import (
 from occupancy_lab.sweeping.recorded import row_problem
 from occupancy_lab.text.document import Bullets, Table
 from occupancy_lab.text.words import count, formatted
+from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     import pandas as pd
 
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.reporting.source import Name, Source, Summary, TimeWords
-    from occupancy_lab.values import Problem
+    from occupancy_lab.reporting.source import Name
 
 
 @dataclass(frozen=True, slots=True)

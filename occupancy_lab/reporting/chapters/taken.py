@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from occupancy_lab.evaluating.score import METRICS
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.reporting.chapters.accuracy import USES
+from occupancy_lab.reporting.chapters.accuracy import USES, Accuracy
 from occupancy_lab.reporting.page import Chapter
-from occupancy_lab.reporting.source import NAME, PREDICTED, known_summary, span_words
+from occupancy_lab.reporting.source import NAME, PREDICTED, Source, known_summary, span_words
 from occupancy_lab.text.document import Bullets, Commands, Table, literal
 from occupancy_lab.text.words import count, listed, percent
 from occupancy_lab.throughput.launch_time import basis_words
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     import pandas as pd
-
-    from occupancy_lab.reporting.chapters.accuracy import Accuracy
-    from occupancy_lab.reporting.source import Source
 
 TITLE = "How the numbers were obtained"
 LATE = "compile timed out"
