@@ -1,4 +1,7 @@
-"""The code of a script's process: runs its function or program, and compiles its launches."""
+"""The code of a script's process: runs its function or program, and compiles its launches.
+
+Pythons that multiprocessing starts for the script note their launches; others are reported.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +10,47 @@ import contextlib
 import functools
 import inspect
 import os
+import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing import util
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
+from unittest import mock
 
-from occupancy_lab.compiling.assumptions import Assumed, not_asked_for
+from occupancy_lab.compiling.assumptions import Assumed, Value, not_asked_for
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.dry_gpu import seed
 from occupancy_lab.compiling.notes import ENDING, Unseen
 from occupancy_lab.compiling.recorder import Recorder
 from occupancy_lab.compiling.script import Compile, Digests, Ran, Relaunch, Run
 from occupancy_lab.compiling.store import Store
-from occupancy_lab.errors import OccupancyLabError, quoted, refuse
+from occupancy_lab.errors import OccupancyLabError, quoted, refuse, shortened
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.values import Failure, Resources
-from occupancy_lab.workers.child import captured, from_line, serve, to_line
+from occupancy_lab.workers.child import captured, from_line, loading, serve, to_line
 from occupancy_lab.workers.signals import UnfinishedError
 
 MOST_PRINTED = 1 << 20
 """How many of the last characters of a script's output are shown."""
+BEGIN = """
+from occupancy_lab.compiling.script_process import begin
+begin({gpu!r}, {store!r}, {folder!r}, {given!r})
+"""
+"""Code that runs before what a process of multiprocessing is to run."""
+STARTS = ("from multiprocessing.spawn import", "from multiprocessing.forkserver import")
+"""The beginning of the code of a process of multiprocessing."""
+LISTS_GPUS = {"cuda": "nvidia-smi", "hip": "rocm-smi"}
+"""The program that lists GPUs: programs learn the GPU's vendor from its exit status."""
+_process = contextlib.ExitStack()
+"""Lives as long as a spawned process."""
 _ran: list[tuple[Run, Recorder]] = []
 """The Run that this process made and its recorder, for the compiles that follow."""
 
@@ -68,8 +87,6 @@ def _compile(asked: Compile) -> list[Resources | Failure] | list[str | None]:
 
 
 def _run(asked: Run) -> Ran:
-    from occupancy_lab.compiling.spawned import recording_all
-
     name, _, entry = asked.script.partition(".py:")
     path = Path(f"{name}.py" if asked.arguments is None else asked.script)
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
@@ -272,6 +289,50 @@ def _sentence(error: BaseException, script: str, file: Path) -> str:
     raised = (frames[-1].line or "") if frames else ""  # an assert has no message
     message = next(iter(words.strip().splitlines()), raised)
     return f"{where}: {type(error).__name__}: {message}".rstrip(": ")
+
+
+@contextlib.contextmanager
+def recording_all(recorder: Recorder) -> Iterator[None]:
+    """Make *recorder* record in the block, also in processes that multiprocessing spawns there."""
+    gpu, store = recorder.gpu, recorder.store
+    begin = loading() + BEGIN.format(
+        gpu=to_line(gpu),
+        store=str(store.directory) if store.keeps else None,
+        folder=str(recorder.folder),
+        given=dict(recorder.given),
+    )
+    spawn, start = util.spawnv_passfds, subprocess.Popen.__init__
+
+    def spawn_noting(path: Any, command: Sequence[Any], *others: Any) -> int:
+        words = [
+            f"{begin}{word}" if isinstance(word, str) and word.startswith(STARTS) else word
+            for word in command
+        ]
+        return spawn(path, words, *others)
+
+    def start_named(process: Any, command: Any, *args: Any, **keywords: Any) -> None:
+        words = [command] if isinstance(command, str | bytes | os.PathLike) else list(command)
+        if words == [LISTS_GPUS[gpu.target.backend]]:
+            command = ["echo", gpu.title]
+        if Path(os.fsdecode(words[0])).name.startswith("python"):
+            command_text = shortened(shlex.join(map(os.fsdecode, words)))
+            recorder.tell(f"{command_text} was started as a separate program, which is not run dry")
+        start(process, command, *args, **keywords)
+
+    with (
+        mock.patch.object(util, "spawnv_passfds", spawn_noting),
+        mock.patch.object(subprocess.Popen, "__init__", start_named),
+        recorder.recording(),
+    ):
+        yield
+
+
+def begin(gpu: str, store: str | None, folder: str, given: Mapping[str, Value]) -> None:
+    """Note the launches of this process, for as long as it lives."""
+    recorder = Recorder(from_line(Gpu, gpu), Store(store), Path(folder), given)
+    recorder.begin_process()
+    seed()
+    _process.enter_context(recording_all(recorder))
 
 
 def main() -> None:

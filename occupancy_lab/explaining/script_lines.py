@@ -1,8 +1,12 @@
-"""The launch lines of a program that was run dry, compiled and counted in its own process."""
+"""The launch lines of a program that was run dry, compiled and counted in its own process.
+
+And what the user sets and assumes for them.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,11 +17,13 @@ from typing import Any
 from occupancy_lab.asked import Asked, check_assumed
 from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiled_records import compile_runs, with_counts
+from occupancy_lab.compiling.assumptions import Value, given_values, names_value
 from occupancy_lab.compiling.compiler import Compilation, Compiler
 from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.script import Changed, Ran, Script
 from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.errors import few_of, refuse, shortened
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.dry_run import asked_of, stand_in
 from occupancy_lab.explaining.explanation import Explanation
@@ -28,7 +34,14 @@ from occupancy_lab.kernel import Variant
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Failed, Record
-from occupancy_lab.signature import are_chosen, check_number
+from occupancy_lab.signature import (
+    Words,
+    are_chosen,
+    check_knob,
+    check_number,
+    read_assumed,
+    read_settings,
+)
 from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources
 
@@ -286,3 +299,61 @@ def missing(ran: Ran | None) -> Iterator[str]:
     if len(ran.assumed) > MOST_ASSUMED:
         yield f"{len(ran.assumed) - MOST_ASSUMED} more values were assumed; --json has all."
     yield from ran.unused_assumptions()
+
+
+def read_values(
+    script: str,
+    launches: Sequence[ScriptLaunch],
+    gpus: Sequence[Gpu],
+    *,
+    constexprs: Words,
+    options: Words,
+    **knobs: Any,
+) -> dict[str, tuple[Any, ...]]:
+    """Return the values of constexprs and options by name that *launches* of *script* are to have.
+
+    Raises InputError if none of them has one of the names on any of *gpus*, or a value is invalid.
+    """
+    check = functools.partial(_check_setting, script, launches, gpus)
+    chosen = read_settings(check, constexprs, options, knobs)
+    for knob in KNOBS:
+        check_knob(knob, chosen.get(knob, ()))
+    return chosen
+
+
+def assumed_words(assume: Words) -> list[str]:
+    """Return *assume* as a command line has it."""
+    if isinstance(assume, Mapping):
+        return [f"{name}={value}" for name, value in assume.items()]
+    return [assume] if isinstance(assume, str) else [*assume]
+
+
+def read_both(assume: Sequence[str]) -> tuple[dict[str, Value], list[str]]:
+    """Return what *assume* has for values that a script reads, and the words for its kernels."""
+    words = [word for word in assume if not names_value(word)]
+    return given_values(filter(names_value, assume)), words
+
+
+def read_assumed_of(launches: Iterable[ScriptLaunch], words: Words) -> dict[str, Assumption]:
+    """Return the assumed values of the parameters of the kernels of *launches*."""
+    names = dict.fromkeys(name for one in launches for name in one.bound.arguments)
+    return read_assumed(words, names)
+
+
+def _check_setting(
+    script: str, launches: Sequence[ScriptLaunch], gpus: Sequence[Gpu], option: str, name: str
+) -> None:
+    """Raise InputError if *option* sets what none of the *launches* of *script* has on any GPU."""
+    if any(name in one.tuned for one in launches):
+        return
+    constexprs = dict.fromkeys(known for one in launches for known in one.bound.constexprs)
+    if option == "--constexpr" and name not in constexprs:
+        there = few_of([*constexprs]) if constexprs else "none"
+        refuse(
+            f"no kernel that {script} launches has the constexpr {shortened(name)}; what they have"
+            f" is {there}"
+        )
+    if option == "--option" and name in constexprs:
+        refuse(f"{shortened(name)} is a constexpr of a kernel of {script}; give it by --constexpr")
+    if not any(takes(one.bound, gpu, name) for one in launches for gpu in gpus):
+        refuse(f"{option} {shortened(name)} is no option of Triton's compiler for these GPUs")

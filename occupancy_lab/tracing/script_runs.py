@@ -19,12 +19,13 @@ from occupancy_lab.compiling.script import Ran, Script
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.commands import OF_SCRIPT
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.script_lines import ScriptLine, script_lines
-from occupancy_lab.explaining.script_settings import (
+from occupancy_lab.explaining.script_lines import (
+    ScriptLine,
     assumed_words,
     read_assumed_of,
     read_both,
     read_values,
+    script_lines,
 )
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import chosen_gpus, option_name
@@ -35,7 +36,7 @@ from occupancy_lab.record import Record
 from occupancy_lab.signature import Words
 from occupancy_lab.text.document import literal
 from occupancy_lab.tracing.actions import ALL, NO_EFFORT
-from occupancy_lab.tracing.lines import dry_run_of
+from occupancy_lab.tracing.dry import dry_run_of
 from occupancy_lab.tracing.several import DryTraces
 
 if TYPE_CHECKING:

@@ -23,18 +23,16 @@ from occupancy_lab.compiling.script import Script
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import stand_in
 from occupancy_lab.explaining.script_lines import (
+    assumed_words,
     calls_of,
     chosen_launches,
     compiler_of,
     missing,
-    takes,
-    variant_with,
-)
-from occupancy_lab.explaining.script_settings import (
-    assumed_words,
     read_assumed_of,
     read_both,
     read_values,
+    takes,
+    variant_with,
 )
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import chosen_gpus

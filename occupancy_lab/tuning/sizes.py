@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import re
 from collections.abc import Mapping, Sequence
@@ -11,16 +9,16 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.errors import InputError, few_of, quoted, refuse, shortened
 from occupancy_lab.expressions import Expression, parse
-from occupancy_lab.files import read_given
 from occupancy_lab.notation import Parameters, read_constant, split
 from occupancy_lab.signature import LaunchLine, Words, read_launches
+from occupancy_lab.table.rows import read_file
 from occupancy_lab.values import INT64_MAX
 
 if TYPE_CHECKING:
     from occupancy_lab.tuning.tuned_file import Size
 
 AskedSizes: TypeAlias = str | Sequence[Mapping[str, Any]]
-"""The path of a CSV file, or for each size the value of each argument by name."""
+"""The path of a CSV or JSON file, or for each size the value of each argument by name."""
 MOST_SIZES = 10_000
 _ENTRY = re.compile(r"(\s*[^\W\d]\w*\s*=)?(.*)", re.DOTALL)
 
@@ -77,20 +75,13 @@ def _rows(asked: AskedSizes) -> tuple[str, dict[str, Mapping[str, Any]]]:
     """Return the name of the sizes in errors, and the texts or values of each size by its place."""
     if not isinstance(asked, str):
         return "sizes", {f"size {number}": one for number, one in enumerate(asked, 1)}
-    reader = csv.reader(io.StringIO(read_given(asked)))
-    lines = [(reader.line_num, row) for row in reader if any(map(str.strip, row))]
-    names = [one.strip() for one in lines[0][1]] if lines else []
-    if len(set(names)) < len(names):
-        refuse(f"{quoted(asked)} names a column twice")
-    rows: dict[str, Mapping[str, Any]] = {}
-    for number, row in lines[1:]:
-        place = f"{quoted(asked)}, line {number}"
-        if len(row) != len(names):
-            refuse(
-                f"{place} has {quoted(','.join(row))} under {len(names)} columns: {few_of(names)}"
-            )
-        rows[place] = dict(zip(names, map(str.strip, row), strict=True))
-    return quoted(asked), rows
+    found = read_file(asked, {})
+    rows = (
+        {name.strip(): value for name, value in row.items() if value is not None}
+        for row in found.rows
+    )
+    places = (f"{quoted(asked)}, {place}" for place in found.places)
+    return quoted(asked), dict(zip(places, rows, strict=True))
 
 
 def _value(place: str, name: str, given: Any, parameters: Parameters) -> Any:
