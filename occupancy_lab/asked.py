@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling import kernel_launch
 from occupancy_lab.compiling.compile import check_options, failure_of
@@ -14,12 +14,9 @@ from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.errors import DoesNotFitError, InputError, refuse, shortened
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import NamedKernel, check_config, check_launch, check_num_warps
-from occupancy_lab.kernel import Kernel
+from occupancy_lab.kernel import Kernel, Relaunch
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Config, Failure, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.kernel import Relaunch
 
 
 @dataclass(frozen=True, slots=True)

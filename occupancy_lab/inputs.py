@@ -9,7 +9,7 @@ import operator
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, SupportsIndex, TypeAlias
+from typing import Any, NamedTuple, SupportsIndex, TypeAlias
 
 from occupancy_lab.errors import LONGEST_QUOTE, DoesNotFitError, quoted, refuse
 from occupancy_lab.gpus import Architecture, Gpu, PresentGpu, find_gpu, find_gpus, present_gpus
@@ -23,17 +23,16 @@ from occupancy_lab.kernel import (
 )
 from occupancy_lab.values import INT64_MAX, ITEM_BYTES, MAX_STAGES, Config, Problem
 
-if TYPE_CHECKING:
-    Integer: TypeAlias = SupportsIndex
-    """An int, or an integer of numpy or torch."""
-    Integers: TypeAlias = SupportsIndex | str | Iterable[SupportsIndex]
-    """One or several; a text has commas between them."""
-    AskedDtype: TypeAlias = Any
-    """A name, "float16" or "torch.float16", or torch's dtype."""
-    AskedKernel: TypeAlias = str | os.PathLike[str] | Kernel
-    """A name, the path of a Python file, or a Kernel."""
-    AskedGpus: TypeAlias = str | Gpu | PresentGpu | Iterable[str | Gpu | PresentGpu]
-    """Names or Gpus, one or several; a text has commas between names."""
+Integer: TypeAlias = SupportsIndex
+"""An int, or an integer of numpy or torch."""
+Integers: TypeAlias = SupportsIndex | str | Iterable[SupportsIndex]
+"""One or several; a text has commas between them."""
+AskedDtype: TypeAlias = Any
+"""A name, "float16" or "torch.float16", or torch's dtype."""
+AskedKernel: TypeAlias = str | os.PathLike[str] | Kernel
+"""A name, the path of a Python file, or a Kernel."""
+AskedGpus: TypeAlias = str | Gpu | PresentGpu | Iterable[str | Gpu | PresentGpu]
+"""Names or Gpus, one or several; a text has commas between names."""
 
 DEFAULT_ROWS = 4096
 """The number of rows in the tutorial's benchmark."""

@@ -17,7 +17,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import Pointer as Pointer  # noqa: PLC0414 - kernel files import it from here
 from occupancy_lab.arguments import Tensor, plain
@@ -25,8 +25,7 @@ from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.launch import Launch, launch_of
 from occupancy_lab.values import INT64_MAX, Config, Problem, Traffic, Work
 
-if TYPE_CHECKING:
-    Relaunch = Callable[[Mapping[str, Any]], Launch]
+Relaunch = Callable[[Mapping[str, Any]], Launch]
 
 
 class Grid(enum.Enum):

@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.checking.changes import with_baseline
 from occupancy_lab.checking.conditions import Check
@@ -16,12 +16,10 @@ from occupancy_lab.checking.fixes import Fix, FixFinder
 from occupancy_lab.checking.rows import Row, Table, column_of, load, shown
 from occupancy_lab.errors import few_of, quoted, refuse
 from occupancy_lab.expressions import Value
+from occupancy_lab.inputs import AskedGpus
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.words import count
 from occupancy_lab.values import Status
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
 
 SHOWN = 20
 """How many rows a page shows for each check or kind of change; JSON has all."""

@@ -7,7 +7,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.checking.changes import (
     AMOUNTS,
@@ -32,12 +32,10 @@ from occupancy_lab.checking.check import SHOWN, first_of, not_launched_sentence
 from occupancy_lab.checking.rows import TIMES, Row, Table, load, same_text, shown
 from occupancy_lab.errors import MOST_NAMED, after, few_of, quoted, refuse, some_of
 from occupancy_lab.expressions import Expression, Kind, Value, nearest, parse
+from occupancy_lab.inputs import AskedGpus
 from occupancy_lab.text.document import Answer, Document, Section, literal
 from occupancy_lab.text.document import Table as Grid
 from occupancy_lab.text.words import cell, count, listed, percent
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from occupancy_lab.asked import Asked
 from occupancy_lab.checking.changes import difference_words, slower, time_words, times
@@ -24,11 +24,10 @@ from occupancy_lab.text.words import duration, listed
 from occupancy_lab.values import Status
 from occupancy_lab.workers.child import cores
 
-if TYPE_CHECKING:
-    Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
-    """A row, the checks that it has to meet, and those whose conditions it meets."""
-    Problem: TypeAlias = frozenset[tuple[str, Value]]
-    """What a launch computes, on which GPU, compiled by which Triton."""
+Judged: TypeAlias = tuple[Row, frozenset[int], frozenset[int]]
+"""A row, the checks that it has to meet, and those whose conditions it meets."""
+Problem: TypeAlias = frozenset[tuple[str, Value]]
+"""What a launch computes, on which GPU, compiled by which Triton."""
 
 MOST_TRIED = 4
 """For how many rows other launches are compiled."""

@@ -13,13 +13,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.asked import Asked
 from occupancy_lab.errors import InputError, quoted, refuse, shortened
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.expressions import Expression, Kind, Value
 from occupancy_lab.gpus import Gpu, find_gpu
+from occupancy_lab.inputs import AskedGpus
 from occupancy_lab.notation import is_constant, literal
 from occupancy_lab.options import KNOBS
 from occupancy_lab.prediction import NOTICEABLE, ratio_error
@@ -27,9 +28,6 @@ from occupancy_lab.record import Failed, Record
 from occupancy_lab.table.columns import RESULTS, kinds_of
 from occupancy_lab.table.rows import read_file
 from occupancy_lab.values import Status
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
 
 TIMES: Mapping[str, str] = {"us": "measured", "predicted_us": "predicted"}
 """The columns with the time of a launch; the first that two rows have in common decides."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling.compile import (
     check_options,
@@ -56,8 +56,7 @@ from occupancy_lab.workers.child import cores, from_line, to_line
 from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.signals import UnfinishedError
 
-if TYPE_CHECKING:
-    Outcome = Resources | Failure
+Outcome = Resources | Failure
 
 TORCH = re.compile(rb"^(import|from) torch\b", re.MULTILINE)
 """Matches a file that imports torch, which takes seconds, and not only in a function."""

@@ -8,7 +8,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import check_trips
@@ -20,14 +20,11 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import OccupancyLabError, refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.gpus import Gpu
-from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.inputs import AskedGpus, chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.signature import LaunchLine, Words, read_assumed, read_launches
 from occupancy_lab.values import Work
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
 
 
 def asked_of(

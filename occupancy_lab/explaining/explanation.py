@@ -57,8 +57,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.explaining.source import SourceView
 
-    Tried = tuple[Any, Any, Record | Failed]
-    """What proposed a change, None for a launch to advise; the change, or its name; and its run."""
+Tried = tuple[Any, Any, Record | Failed]
+"""What proposed a change, None for a launch to advise; the change, or its name; and its run."""
 
 PADDED, ROWS = "padded", "rows"
 """The names of the launches with arguments rounded up, and with one program per row."""

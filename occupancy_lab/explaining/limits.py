@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import Architecture, HipArchitecture
-from occupancy_lab.inputs import asked_gpus, whole_number
+from occupancy_lab.inputs import AskedGpus, Integer, asked_gpus, whole_number
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
 from occupancy_lab.occupancy.calculator import Calculation, calculate_for, limiter_words, unit_words
 from occupancy_lab.occupancy.exact import stepped_amounts
@@ -26,10 +26,7 @@ from occupancy_lab.text.words import (
 )
 from occupancy_lab.values import Limit, NextStep, TutorialOccupancy
 
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus, Integer
-
-    Outcomes = Mapping[str, Mapping[str, str]]
+Outcomes = Mapping[str, Mapping[str, str]]
 
 LACKING: Mapping[str, str] = {"programs": "slot", "barriers": "named barrier"}
 """What a multiprocessor lacks for one more program, for the limits (besides warps) that use of

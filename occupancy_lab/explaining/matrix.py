@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiling import store_directory
@@ -17,6 +16,10 @@ from occupancy_lab.explaining.matrix_section import write_steps
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    AskedDtype,
+    AskedGpus,
+    AskedKernel,
+    Integer,
     check_elsewhere,
     chosen_config,
     chosen_gpus,
@@ -27,9 +30,6 @@ from occupancy_lab.inputs import (
 from occupancy_lab.kernel import check_is_compiled
 from occupancy_lab.record import Record
 from occupancy_lab.signature import Words, read_options
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer
 
 
 def explain_matrix(  # noqa: PLR0913 - one argument per option of the command line

@@ -10,7 +10,6 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from operator import itemgetter
-from typing import TYPE_CHECKING
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import trips_at
@@ -48,9 +47,8 @@ from occupancy_lab.work.pieces import completed, read_cost, written_cost
 from occupancy_lab.work.pipes import LSU
 from occupancy_lab.work.speed_of_light import MEMORY
 
-if TYPE_CHECKING:
-    Fact = tuple[str, Callable[[Case], str]]
-    """The name of a fact, and its words for a launch; "-" if there are none."""
+Fact = tuple[str, Callable[[Case], str]]
+"""The name of a fact, and its words for a launch; "-" if there are none."""
 
 RDNA_LANES = 32
 """Lanes of an RDNA wave; RDNA binaries are never followed instruction by instruction."""

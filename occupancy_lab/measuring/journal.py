@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.store import key_digest, make_directory, read_kept, with_checksum
@@ -36,9 +36,8 @@ from occupancy_lab.workers import signals
 from occupancy_lab.workers.child import distribute, from_line, to_line
 from occupancy_lab.workers.signals import UnfinishedError
 
-if TYPE_CHECKING:
-    Kept = tuple[dt.datetime, list[Measurement]]
-    """When a batch was measured, and its measurements."""
+Kept = tuple[dt.datetime, list[Measurement]]
+"""When a batch was measured, and its measurements."""
 
 LIFETIME = dt.timedelta(hours=24)
 """How long measurements of a killed command stay valid: a night and a day."""

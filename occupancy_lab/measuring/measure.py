@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     import torch
 
     Operation = Callable[..., torch.Tensor]
-    Call = Callable[[], object]
+
+Call = Callable[[], object]
 
 ROWS_AT_ONCE_BYTES = 2**30
 """Bytes of float64 rows whose reference is computed at once, to limit memory on the GPU."""

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling import store_directory
@@ -17,6 +17,9 @@ from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
+    AskedDtype,
+    AskedKernel,
+    Integer,
     NamedKernel,
     check_measurable,
     chosen_config,
@@ -41,9 +44,6 @@ from occupancy_lab.text.words import (
     range_sentence,
 )
 from occupancy_lab.values import Config, Measurement, Problem, Traffic
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer
 
 KERNEL, TUTORIAL, COPY = "kernel", "tutorial", "copy"
 ALL = (KERNEL, TUTORIAL, *PROVIDERS)

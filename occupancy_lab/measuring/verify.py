@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling import store_directory
@@ -17,6 +17,10 @@ from occupancy_lab.errors import DoesNotFitError, DriverError, InputError, refus
 from occupancy_lab.gpus import Gpu, PresentGpu, present_gpus
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    AskedDtype,
+    AskedKernel,
+    Integer,
+    Integers,
     chosen_config,
     chosen_kernel,
     chosen_problem,
@@ -31,9 +35,6 @@ from occupancy_lab.record import Record, matrix_of
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
 from occupancy_lab.text.words import count, formatted
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedDtype, AskedKernel, Integer, Integers
 
 OCCUPANCY_POINTS = 0.1
 """The percentage points by which theoretical occupancies may differ: Nsight Compute prints two

@@ -14,11 +14,11 @@ import functools
 import math
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.errors import DoesNotFitError, quoted, refuse
 from occupancy_lab.gpus import Architecture, CudaArchitecture, Gpu
-from occupancy_lab.inputs import asked_gpus, check_num_warps
+from occupancy_lab.inputs import AskedGpus, asked_gpus, check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.occupancy.hip import needed_vgprs
 from occupancy_lab.occupancy.rule import UNLIMITED, Where, scalar_where
@@ -32,9 +32,6 @@ from occupancy_lab.values import (
     TutorialOccupancy,
     Work,
 )
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
 
 
 def ctas_per_sm(programs: Any, gpu: Gpu, where: Where = scalar_where) -> Any:

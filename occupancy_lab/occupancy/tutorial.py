@@ -10,15 +10,14 @@ import enum
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.gpus import Architecture, CudaArchitecture, HipArchitecture
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, Rule, Usage, Where, limits, programs
 from occupancy_lab.values import Resources, TutorialOccupancy
 
-if TYPE_CHECKING:
-    Case = tuple[Any, Resources]
+Case = tuple[Any, Resources]
 
 CDNA = ("gfx908", "gfx90a", "gfx940", "gfx941", "gfx942")
 """The tutorial's own list, in which gfx950 is missing."""

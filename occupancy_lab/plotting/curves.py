@@ -34,7 +34,7 @@ from occupancy_lab.text.words import count, percent, resource_word
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    Array = np.ndarray[Any, np.dtype[Any]]
+Array = np.ndarray[Any, np.dtype[Any]]
 
 FIELDS = ("n_regs", "shared", "num_warps")
 """The fields of Resources that can be varied."""

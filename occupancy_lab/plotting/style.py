@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.lines import Line2D
     from matplotlib.text import Text
 
-    Points = np.ndarray[Any, np.dtype[np.float64]]
+Points = np.ndarray[Any, np.dtype[np.float64]]
 
 EXACT, TUTORIAL = "#0072b2", "#d55e00"
 """Blue and vermilion of Okabe and Ito's colour-blind-safe palette."""

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.tracing.script_runs import ScriptExplanation
 
-    Row = Mapping[str, Any]
+Row = Mapping[str, Any]
 
 
 def draw_trace(found: Traced) -> Figure:

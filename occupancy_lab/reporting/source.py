@@ -39,9 +39,9 @@ from occupancy_lab.values import Config, Problem
 if TYPE_CHECKING:
     import pandas as pd
 
-    Row = Mapping[Any, Any]
-    Name = tuple[str, Config]
-    """A kernel and its configuration."""
+Row = Mapping[Any, Any]
+Name = tuple[str, Config]
+"""A kernel and its configuration."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from occupancy_lab.errors import refuse
 from occupancy_lab.gpus import CudaArchitecture, Gpu, usual_gpus
-from occupancy_lab.inputs import asked_gpus
+from occupancy_lab.inputs import AskedGpus, asked_gpus
 from occupancy_lab.occupancy.calculator import Calculation, calculate, limiter_words
 from occupancy_lab.options import CAPS
 from occupancy_lab.scanning.cache import (
@@ -50,7 +50,6 @@ from occupancy_lab.text.words import listed, resource_word
 from occupancy_lab.values import NextStep, Status, Target
 
 if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
     from occupancy_lab.record import Record
     from occupancy_lab.scanning.launched import KnownLaunch
     from occupancy_lab.signature import Words

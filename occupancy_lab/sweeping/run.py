@@ -19,6 +19,11 @@ from occupancy_lab.files import plain_rows, refused
 from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    AskedDtype,
+    AskedGpus,
+    AskedKernel,
+    Integer,
+    Integers,
     check_elsewhere,
     chosen_gpus,
     chosen_kernel,
@@ -56,9 +61,7 @@ from occupancy_lab.workers.signals import UnfinishedError, exit_status
 if TYPE_CHECKING:
     import pandas as pd
 
-    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
-
-    Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def sweep(  # noqa: PLR0913 - one argument a dimension of the grid, and how to compile it

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from occupancy_lab.errors import InputError, after, quoted, refuse, shortened
 from occupancy_lab.expressions import Expression, Kind, nearest, parse
@@ -23,8 +23,7 @@ from occupancy_lab.table.columns import COLUMNS, FLAGS, TEXT, Column
 from occupancy_lab.text import document
 from occupancy_lab.text.document import Table, json_text, literal
 
-if TYPE_CHECKING:
-    Cells = Sequence[Mapping[str, Any]]
+Cells = Sequence[Mapping[str, Any]]
 
 OF_ANY_KERNEL: Mapping[str, Column] = {
     name: column if column.result else TEXT

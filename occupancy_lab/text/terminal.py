@@ -20,8 +20,8 @@ from occupancy_lab.text.words import visible
 if TYPE_CHECKING:
     from rich.console import JustifyMethod, RenderableType
 
-    Column = Sequence[Text]
-    """The header of a column, and its cells."""
+Column = Sequence[Text]
+"""The header of a column, and its cells."""
 
 LONGEST_NAME = 20
 """The longest name in a table's first column that is never wrapped."""

@@ -9,7 +9,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.assumptions import given_values
@@ -20,7 +20,7 @@ from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.script_lines import ScriptLine, script_lines
-from occupancy_lab.inputs import asked_gpus, chosen_gpus
+from occupancy_lab.inputs import AskedGpus, asked_gpus, chosen_gpus
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort, with_actions
@@ -40,10 +40,7 @@ from occupancy_lab.tracing.traced import (
 )
 from occupancy_lab.workers import child, signals
 
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
-
-    Launch = Record | Failed
+Launch = Record | Failed
 
 _HAS_TORCH = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, overload
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.matrix import explain_matrix
+from occupancy_lab.inputs import Integer
 
 if TYPE_CHECKING:
-    from occupancy_lab.inputs import Integer
     from occupancy_lab.tracing.script_runs import ScriptExplanation
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling.notes import Feed, Use
 from occupancy_lab.prediction import BESIDE_UNITS, part_words
@@ -13,8 +13,7 @@ from occupancy_lab.text.words import byte_words, duration, listed, microseconds
 from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
 from occupancy_lab.work.counts import Footprint
 
-if TYPE_CHECKING:
-    Side = tuple[TracedKernel, GridLaunches]
+Side = tuple[TracedKernel, GridLaunches]
 
 MOST_SHOWN = 3
 """Pairs of kernels that a page shows."""

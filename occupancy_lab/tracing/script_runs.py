@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import check_trips
@@ -28,7 +28,7 @@ from occupancy_lab.explaining.script_lines import (
     script_lines,
 )
 from occupancy_lab.explaining.source import SourceView, SourceViews
-from occupancy_lab.inputs import chosen_gpus, option_name
+from occupancy_lab.inputs import AskedGpus, chosen_gpus, option_name
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.notation import constant_word
 from occupancy_lab.options import KNOBS
@@ -38,9 +38,6 @@ from occupancy_lab.text.document import literal
 from occupancy_lab.tracing.actions import ALL, NO_EFFORT
 from occupancy_lab.tracing.dry import dry_run_of
 from occupancy_lab.tracing.several import DryTraces
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
 
 
 @dataclass(frozen=True, slots=True, repr=False)

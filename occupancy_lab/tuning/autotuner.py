@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from occupancy_lab.arguments import Descriptor
@@ -33,8 +33,7 @@ from occupancy_lab.options import OPTIONS
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Resources, Work
 
-if TYPE_CHECKING:
-    Bytes = int | Callable[[Mapping[str, Any]], int]
+Bytes = int | Callable[[Mapping[str, Any]], int]
 
 logger = logging.getLogger("occupancy_lab")
 HEAVY = 1 / 8

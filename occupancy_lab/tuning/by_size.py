@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from occupancy_lab.arguments import plain
 from occupancy_lab.asked import check_assumed
@@ -20,6 +20,7 @@ from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
 from occupancy_lab.gpus import Gpu
+from occupancy_lab.inputs import AskedGpus
 from occupancy_lab.kernel import Variant, as_compared, autotuner_of, innermost, without_autotuner
 from occupancy_lab.launch import BoundLaunch, constant_text
 from occupancy_lab.notation import Parameters, split
@@ -28,12 +29,8 @@ from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import LaunchLine, Words, read_assumed
 from occupancy_lab.tuning.sizes import AskedSizes, launches_at, read_sizes, text_of, with_values
-from occupancy_lab.tuning.space import free_tiles, larger, neighbours
+from occupancy_lab.tuning.space import Settings, free_tiles, larger, neighbours
 from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, TunedLaunch, in_file
-
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.tuning.space import Settings
 
 SEARCHED = 60
 """The most configurations that a search compiles for a GPU, besides those that are given."""

@@ -12,7 +12,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
@@ -35,18 +35,15 @@ from occupancy_lab.explaining.script_lines import (
     variant_with,
 )
 from occupancy_lab.gpus import Gpu
-from occupancy_lab.inputs import chosen_gpus
+from occupancy_lab.inputs import AskedGpus, chosen_gpus
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.signature import Words
 from occupancy_lab.tuning.by_size import Candidate, Launches, Tuner, as_values
 from occupancy_lab.tuning.sizes import text_of
+from occupancy_lab.tuning.space import Settings
 from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, in_file
 
-if TYPE_CHECKING:
-    from occupancy_lab.inputs import AskedGpus
-    from occupancy_lab.tuning.space import Settings
-
-    Values = Mapping[str, tuple[Any, ...]]
+Values = Mapping[str, tuple[Any, ...]]
 
 USUAL = {"num_warps": 4, "num_stages": 3}
 """From where a search starts if neither the launch nor the command line says."""

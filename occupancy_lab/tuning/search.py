@@ -20,6 +20,11 @@ from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     TUTORIAL_KERNEL,
+    AskedDtype,
+    AskedGpus,
+    AskedKernel,
+    Integer,
+    Integers,
     check_elsewhere,
     chosen_config,
     chosen_gpus,
@@ -43,9 +48,7 @@ from occupancy_lab.values import Status
 if TYPE_CHECKING:
     import pandas as pd
 
-    from occupancy_lab.inputs import AskedDtype, AskedGpus, AskedKernel, Integer, Integers
-
-    Progress = Callable[[int, int], None]
+Progress = Callable[[int, int], None]
 
 
 def tune(  # noqa: PLR0913 - one argument per option of the command line

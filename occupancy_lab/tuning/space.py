@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from occupancy_lab.tuning.tuned_file import Size
 
-    Settings = Mapping[str, Any]
+Settings = Mapping[str, Any]
 
 TILES = (16, 2**16)
 WARPS = (1, 16)

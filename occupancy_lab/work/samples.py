@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.work.counts import (
     GRANULE,
@@ -19,9 +19,8 @@ from occupancy_lab.work.counts import (
 )
 from occupancy_lab.work.tiles import TooLargeError
 
-if TYPE_CHECKING:
-    Walker = Callable[[Sequence[Sequence[int]]], Counts]
-    Outliner = Callable[[Sequence[Sequence[int]]], tuple[Counts, Counts] | None]
+Walker = Callable[[Sequence[Sequence[int]]], Counts]
+Outliner = Callable[[Sequence[Sequence[int]]], tuple[Counts, Counts] | None]
 
 SAMPLES = (1024, 256, 64, 32, 16, 8)
 """Programs that are walked; fewer are tried where their loops are long."""

@@ -18,7 +18,7 @@ from occupancy_lab.work.operations import PREDICATES, WARP, ZERO
 if TYPE_CHECKING:
     from occupancy_lab.work.tickets import Tickets
 
-    Special: TypeAlias = tuple[tuple[int, ...], Callable[[Sequence[Any]], Sequence[Any]]]
+Special: TypeAlias = tuple[tuple[int, ...], Callable[[Sequence[Any]], Sequence[Any]]]
 
 LANE, LANE_MASK = np.uint32(31), np.uint32(0xFFFFFFE0)
 MOST_INDICES = 64

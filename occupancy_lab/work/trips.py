@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,8 +16,7 @@ from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
 from occupancy_lab.work.skipping import NEVER
 
-if TYPE_CHECKING:
-    Lines = tuple[tuple[str, int], ...]
+Lines = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,8 +27,7 @@ from occupancy_lab.work.slices import ACCESSES, CALL, EXIT, TRAP, Block, Code, J
 from occupancy_lab.work.threads import Launched, Step
 from occupancy_lab.work.trips import Ending, Turns
 
-if TYPE_CHECKING:
-    Copied: TypeAlias = tuple[Any, Any]
+Copied: TypeAlias = tuple[Any, Any]
 
 
 PAIR = 2

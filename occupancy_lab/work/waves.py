@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -30,10 +30,9 @@ from occupancy_lab.work.passed import TENSOR_BITS, first_active
 from occupancy_lab.work.threads import Step
 from occupancy_lab.work.warps import Warps, by_warp
 
-if TYPE_CHECKING:
-    Values: TypeAlias = "Sequence[Any]"
-    Made: TypeAlias = "tuple[Sequence[int | Constant], Sequence[int], Callable[[Values], Values]]"
-    """The sources of an instruction, its results, and the function from one to the other."""
+Values: TypeAlias = "Sequence[Any]"
+Made: TypeAlias = "tuple[Sequence[int | Constant], Sequence[int], Callable[[Values], Values]]"
+"""The sources of an instruction, its results, and the function from one to the other."""
 
 HALF_BITS = 16
 FIXED: Mapping[str, tuple[int, ...]] = {"e": (EXEC, EXEC + 1), "c": (gcn.SCC,)}

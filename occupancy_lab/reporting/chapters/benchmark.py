@@ -33,6 +33,7 @@ from occupancy_lab.reporting.source import (
     NAIVE,
     NAME,
     USE,
+    Name,
     Source,
     Summary,
     config_words,
@@ -52,11 +53,9 @@ from occupancy_lab.values import Problem
 if TYPE_CHECKING:
     import pandas as pd
 
-    from occupancy_lab.reporting.source import Name
-
-    Point = tuple[float, float]
-    Span = tuple["Width", ...]
-    """Neighbouring widths with the same chosen configuration."""
+Point = tuple[float, float]
+Span = tuple["Width", ...]
+"""Neighbouring widths with the same chosen configuration."""
 
 CHOSEN, FASTEST, TUTORIAL = "chosen", "fastest", "tutorial"
 """The names of compared times, besides the names of providers."""

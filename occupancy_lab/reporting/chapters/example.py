@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -29,6 +29,7 @@ from occupancy_lab.reporting.source import (
     MEASURED,
     PROBLEM,
     ROW_KERNEL,
+    Name,
     Source,
     TimeWords,
     Variant,
@@ -45,9 +46,6 @@ from occupancy_lab.sweeping.recorded import row_problem
 from occupancy_lab.text.document import Section, Table, literal
 from occupancy_lab.text.words import cell, change, count, microseconds, percent
 from occupancy_lab.values import Config, Problem
-
-if TYPE_CHECKING:
-    from occupancy_lab.reporting.source import Name
 
 
 @dataclass(frozen=True, slots=True)

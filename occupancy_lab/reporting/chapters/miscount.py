@@ -23,6 +23,7 @@ from occupancy_lab.reporting.page import Chapter, Picture
 from occupancy_lab.reporting.source import (
     MEASURED,
     NAME,
+    Name,
     Source,
     Summary,
     TimeWords,
@@ -39,8 +40,6 @@ from occupancy_lab.values import Problem
 
 if TYPE_CHECKING:
     import pandas as pd
-
-    from occupancy_lab.reporting.source import Name
 
 
 @dataclass(frozen=True, slots=True)
