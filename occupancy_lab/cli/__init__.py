@@ -144,8 +144,9 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @options.block_size_option
 @options.gpu_option
 @options.triton_option
-@click.option("--num-warps", type=options.Integers(), help="Warps per program; several for a FILE.")
-@click.option("--num-stages", type=options.Integers(), help="Pipeline stages; several for a FILE.")
+@options.knob_options(
+    "Warps per program; several for a FILE.", "Pipeline stages; several for a FILE."
+)
 @click.option(
     "--measure", is_flag=True, help="Also launch and time it, on a matrix; needs the GPU here."
 )
@@ -232,8 +233,7 @@ def explain(
 @options.gpu_option
 @options.triton_option
 @options.block_sizes_option
-@click.option("--num-warps", type=options.Integers(), help="[default: 1,2,4,8,16,32]")
-@click.option("--num-stages", type=options.Integers(), help="[default: 1,2,3,4]")
+@options.knob_options("[default: 1,2,4,8,16,32]", "[default: 1,2,3,4]")
 @click.option("--jobs", type=click.IntRange(min=1), help="Compiling processes [default: cores].")
 @options.compile_timeout_option
 @click.option("--scheduler", metavar="ADDRESS", help="A Dask scheduler, tcp://host:8786.")

@@ -59,11 +59,8 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 @options.described_options
 @options.gpu_option
 @options.triton_option
-@click.option(
-    "--num-warps", type=options.Integers(), help="Warps per program of a FILE.py:FUNCTION."
-)
-@click.option(
-    "--num-stages", type=options.Integers(), help="Pipeline stages of a FILE.py:FUNCTION."
+@options.knob_options(
+    "Warps per program of a FILE.py:FUNCTION.", "Pipeline stages of a FILE.py:FUNCTION."
 )
 @options.compile_timeout_option
 @options.cache_options
@@ -184,10 +181,9 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @options.kernel_option
 @options.gpu_option
 @options.block_sizes_option
-@click.option(
-    "--num-warps", type=options.Integers(), help="Warps per program, several with commas."
+@options.knob_options(
+    "Warps per program, several with commas.", "Pipeline stages, several with commas."
 )
-@click.option("--num-stages", type=options.Integers(), help="Pipeline stages, several with commas.")
 @options.compile_timeout_option
 @options.cache_options
 def diff(

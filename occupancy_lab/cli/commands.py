@@ -79,7 +79,7 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
 @click.option(
     "--sizes",
     type=options.File(exists=True),
-    help="A CSV file: the first line names arguments, each other line has their values at a size.",
+    help="A file of CSV or JSON: columns are arguments, and each row has their values at a size.",
 )
 @click.option(
     "--output", type=options.File(), help="Write the choice at each size to a file, as JSON."
@@ -259,16 +259,11 @@ def evaluate(*, full: bool, form: str, **asked: Any) -> None:
     type=click.Choice(["markdown", "html"]),
     help="[default: by the suffix of --output, or markdown]",
 )
-@click.option("--json", "as_json", is_flag=True, hidden=True)
-def report(*, output: str | None, form: str | None, as_json: bool, **asked: Any) -> None:
+def report(*, output: str | None, form: str | None, **asked: Any) -> None:
     """Write what was measured on a GPU, beside what was predicted, as a page with pictures.
 
     For a file of `trace --json` it writes the page of the trace.
     """
-    if as_json:
-        refuse(
-            "a report is a page and has no JSON; `occupancy-lab evaluate --json` has its numbers"
-        )
     from occupancy_lab.reporting.contents import run
     from occupancy_lab.sweeping.run import shown_progress
 

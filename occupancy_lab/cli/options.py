@@ -318,16 +318,20 @@ described_options = together(
 any_launch_options = together(
     click.argument("launch", required=False, metavar="[FILE.py:FUNCTION]"), described_options
 )
-grid_options = together(
-    click.option(
-        "--num-warps",
-        type=Integers(),
-        default="",
-        help="[default: 1,2,4,8,16,32; fewer of wide rows]",
-    ),
-    click.option(
-        "--num-stages", type=Integers(), default="", help="[default: 1,2,3,4, or 1 without a loop]"
-    ),
+
+
+def knob_options(warps: str, stages: str, **how: Any) -> Callable[..., Any]:
+    """Return the options --num-warps and --num-stages, which take several values, with a help."""
+    return together(
+        click.option("--num-warps", type=Integers(), help=warps, **how),
+        click.option("--num-stages", type=Integers(), help=stages, **how),
+    )
+
+
+grid_options = knob_options(
+    "[default: 1,2,4,8,16,32; fewer of wide rows]",
+    "[default: 1,2,3,4, or 1 without a loop]",
+    default="",
 )
 view_options = together(
     click.option("--where", metavar="CONDITION", help="Rows to show, such as 'occupancy > 0.5'."),

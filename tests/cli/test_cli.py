@@ -84,7 +84,7 @@ BAD = {
     "explain --cols 781 --gpu h100 --triton newest": "neither a Triton version",
     "sweep --cols 100 --gpu h100 --num-warps 4 --sort us": "--measure",
     "measure": "--cols",
-    "report --json": "evaluate --json",
+    "report --json": "No such option",
     "scan /nowhere/at/all": "'/nowhere/at/all' is not a directory",
     "scan . --where 'n_reg > 3'": "the nearest is n_regs",
     "scan . --sort registers": "names no column",
