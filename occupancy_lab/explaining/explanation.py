@@ -140,16 +140,6 @@ class Explanation(Answer):
             for case in self._cases_of(found)
         )
 
-    @property
-    def short(self) -> Document | None:
-        """The short explanation; None if `document` is short enough for one screen."""
-        return None if self.page else self.to_document()
-
-    @property
-    def document(self) -> Document:
-        """The full explanation."""
-        return self.to_document(full=True)
-
     def to_document(self, *, full: bool = False) -> Document:
         """Return the short explanation, or the *full* one with the arithmetic."""
         if self.page is not None:
@@ -208,13 +198,12 @@ class Explanation(Answer):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the records, the changes that were tried and both documents as plain values."""
-        short = self.short
         return {
             "records": [run.to_dict() for run in self.ranked],
             "recorded": [one.to_dict() for one in self.recorded],
             "changes": self.tried,
-            "short": None if short is None else short.to_dict(),
-            "document": self.document.to_dict(),
+            "short": None if self.page else self.to_document().to_dict(),
+            "document": self.to_document(full=True).to_dict(),
         }
 
     def __repr__(self) -> str:

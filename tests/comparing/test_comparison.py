@@ -37,12 +37,14 @@ def test_two_gpus_are_compared() -> None:
 
 def test_compare_has_the_sections_of_explain() -> None:
     """GPUs have the columns that `explain` gives them; other entries have columns of their own."""
-    found = compare(cols=781, gpu="h100,h200").document.sections
+    found = compare(cols=781, gpu="h100,h200").to_document(full=True).sections
     assert found[0] == explain(781, gpu="h100,h200").to_document().sections[0]
     assert [one.title for one in found[1:]] == [
         "The limits: programs that run, of those that each limit allows, per SM"
     ]
-    *_, limits, last = compare(cols=781, gpu="sm_90", num_stages=[1, 2]).document.sections
+    *_, limits, last = (
+        compare(cols=781, gpu="sm_90", num_stages=[1, 2]).to_document(full=True).sections
+    )
     assert limits.tables[0].headers == ("limit", "num_stages 1", "num_stages 2")
     assert last.title == "What differs and why"
     assert last.sentences
@@ -70,8 +72,8 @@ def test_matrices_are_compared() -> None:
     assert "**4096 x 784 float32** against 4096 x 781 float32: 31 registers per thread" in markdown
     both = compare([781, 2049], dtype=["float16"], gpu="h100", kernel="softmax,softmax_row")
     title = "on H100 SXM: softmax and softmax_row; 4096 x 781 float16 and 4096 x 2049 float16"
-    assert both.document.title == title
-    assert both.document.sections[0].tables[0].rows[0][1] == "1024"
+    assert both.to_document(full=True).title == title
+    assert both.to_document(full=True).sections[0].tables[0].rows[0][1] == "1024"
 
 
 def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> None:
@@ -80,7 +82,10 @@ def test_kernels_of_one_name_are_told_apart_by_their_files(tmp_path: Path) -> No
     copy = tmp_path / "mine.py"
     copy.write_text(source.read_text())
     comparison = compare(781, gpu="sm_90", kernel=["softmax", str(copy)])
-    assert comparison.document.sections[0].tables[0].headers[1:] == ("softmax", str(copy))
+    assert comparison.to_document(full=True).sections[0].tables[0].headers[1:] == (
+        "softmax",
+        str(copy),
+    )
 
 
 @pytest.mark.parametrize(
@@ -164,6 +169,6 @@ def test_two_versions_of_triton(gpu: str) -> None:
     assert there.triton_version != here.triton_version
     assert here.gpu == there.gpu
     assert here.resources.shared == there.resources.shared
-    (sentence, *_) = comparison.document.sections[2].sentences
+    (sentence, *_) = comparison.to_document(full=True).sections[2].sentences
     assert sentence.startswith(f"**Triton {there.triton_version}** ")
     assert f"{there.resources.n_regs} " in sentence

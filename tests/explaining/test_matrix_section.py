@@ -163,7 +163,7 @@ def test_the_steps_of_torch_operations() -> None:
     """The page of a kernel of torch operations has the traffic of each step."""
     explanation = occupancy_lab.explain(781, kernel="softmax_naive", gpu="h200")
     assert explanation.records == ()
-    (section,) = explanation.document.sections
+    (section,) = explanation.to_document(full=True).sections
     (table,) = section.tables
     assert [row[0] for row in table.rows] == ["max", "subtract", "exp", "sum", "divide", "total"]
     assert table.rows[-1][1:3] == ("5MN + 2M", "3MN + 2M")
