@@ -237,6 +237,7 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
         _title(entries),
         (
             *said_of_each(entries, lambda entry: filter(None, [without_time(entry.record)])),
+            *_numbers(entries),
             *fastest_sentences(entries),
             *less_work_sentences([entry.record for entry in entries]),
             *(answer_in_short(entry) for entry in entries),
@@ -248,6 +249,12 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
         ),
         (_launches(entries), _limits(entries), *why),
     )
+
+
+def _numbers(entries: Sequence[Entry]) -> Iterator[str]:
+    """Name the entries whose columns are numbered."""
+    if told := [f"**{one.number}** is {one.name}" for one in entries if one.number is not None]:
+        yield f"{'; '.join(told)}."
 
 
 def _launches(entries: tuple[Entry, ...]) -> Section:

@@ -145,14 +145,15 @@ def said_of_each(
     Without *alike* the common sentences are left out.
     """
     texts = [tuple(sentences(item)) for item in items]
-    common = set.intersection(*map(set, texts))
+    common = set.intersection(*map(set, texts)) if texts else set()
     apart = (
         f"**{item.title}**: {text}"
         for item, own in zip(items, texts, strict=True)
         for text in own
         if text not in common
     )
-    return (*(text for text in texts[0] if alike and text in common), *apart)
+    shared = (text for text in (texts[0] if texts else ()) if alike and text in common)
+    return (*shared, *apart)
 
 
 @dataclass(frozen=True, slots=True)
