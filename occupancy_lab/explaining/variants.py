@@ -95,12 +95,13 @@ def write_variants(
     )
     further = details or ((what_to_try(chosen),) if chosen else ())
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
+    counted = "pairs of configuration and GPU" if several else "configurations"
     multiprocessors = multiprocessor_words(run.gpu for run in runs)
     return Document(
         f"{all_launched_words(runs)}, on {titles}",
         (
             *answer,
-            f"{len(records)} of {len(runs)} configurations compile and fit.",
+            f"{len(records)} of {len(runs)} {counted} compile and fit.",
             *([f"A configuration is {names}."] if is_long else []),
             f"Programs are per {multiprocessors}, with the occupancy beside them.",
         ),

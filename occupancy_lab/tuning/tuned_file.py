@@ -224,7 +224,10 @@ def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
     }
     if len(shares) == 1:
         ((low, high),) = shares
-        yield f"us is predicted; 80% of the launches should take {low} to {high} times that."
+        yield (
+            f"us is predicted; 80% of launches that are chosen for it should take {low} to {high}"
+            " times that."
+        )
 
 
 def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:
