@@ -187,6 +187,15 @@ def chosen_knobs(**asked: Integer | None) -> dict[str, int | None]:
     }
 
 
+def combined_knobs(**asked: Integers | None) -> list[dict[str, int | None]]:
+    """Return each combination of the knobs' values, with None for those that the kernel chooses."""
+    values = (
+        (None,) if numbers is None else several(whole_numbers(name, numbers))
+        for name, numbers in asked.items()
+    )
+    return [dict(zip(asked, one, strict=True)) for one in itertools.product(*values)]
+
+
 def _shown(asked: Any) -> str:
     """Return *asked* for an error: a text in quotes, long other values by their type."""
     if isinstance(asked, str):

@@ -108,6 +108,13 @@ def ratio_error(basis: str, bound: str = "") -> float:
     return BANDWIDTH_RATIO_ERROR if bound == BANDWIDTH else RATIO_ERROR
 
 
+CHOSEN_WORDS = (
+    f"The range of a launch that is chosen for its time reaches {CHOSEN - 1:.0%} further up, as"
+    " such times are predicted too short more often than too long."
+)
+"""Why the launch has another range where it is not chosen."""
+
+
 @dataclass(frozen=True, slots=True)
 class Prediction:
     """The predicted time of a launch, and the reasons."""
@@ -129,6 +136,8 @@ class Prediction:
     """The lower end of the range that contains 80% of such launches, us."""
     high_us: float
     """The upper end of that range, us."""
+    is_chosen: bool = False
+    """Whether the launch was chosen as the fastest of several, so that its range is wider."""
     busiest: Part | None = None
     """The unit of the GPU that works longest, with its time at its peak rate: over the time it is
     what Nsight Compute calls the Speed Of Light."""
@@ -144,12 +153,25 @@ class Prediction:
     @property
     def as_chosen(self) -> Prediction:
         """The prediction with the range of the fastest of several launches."""
-        return dataclasses.replace(self, high_us=self.high_us * CHOSEN)
+        return dataclasses.replace(self, high_us=self.high_us * CHOSEN, is_chosen=True)
 
     @property
     def noticeable(self) -> float:
         """The share by which another predicted time must differ to count as different."""
         return ratio_error(self.basis, self.bound)
+
+    @property
+    def noticeable_words(self) -> str:
+        """The sentence on why a smaller difference does not count."""
+        of = ""
+        if NOT_FOLLOWED in self.basis:
+            of = " of launches whose binary is not followed"
+        elif self.bound == BANDWIDTH:
+            of = " of launches that device memory bounds"
+        return (
+            f"A change of less than {self.noticeable:.0%} does not count, as the ratio of two"
+            f" predicted times{of} is usually off by as much."
+        )
 
     @property
     def longest(self) -> list[Part]:

@@ -116,7 +116,7 @@ found = explain(
     bytes_written="2 * M * N",
     gpu="h200,mi300x",
 )
-assert "predicted time" in found.to_markdown()
+assert "predicted, by events" in found.to_markdown()
 """
     imported_by(code)
     assert not imported_by(code) & {"torch", "pandas", "matplotlib", "scipy", "unittest", "asyncio"}

@@ -141,12 +141,10 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @options.any_launch_options
 @options.matrix_options
 @options.kernel_option
-@options.block_size_option
+@options.own_block_sizes_option
 @options.gpu_option
 @options.triton_option
-@options.knob_options(
-    "Warps per program; several for a FILE.", "Pipeline stages; several for a FILE."
-)
+@options.several_knobs
 @click.option(
     "--measure", is_flag=True, help="Also launch and time it, on a matrix; needs the GPU here."
 )
@@ -198,10 +196,7 @@ def explain(
         check_outputs({"--plot": plot})
         check_picture(plot)
         check_one_gpu([gpu.key for gpu, _ in chosen_gpus(asked["gpus"] or None)])
-    if launch is None:
-        given = options.of_matrix(asked, ("num_warps", "num_stages"))
-    else:
-        given = options.of_launch(launch, asked, "plot")
+    given = options.of_launch(launch, asked, "plot") if launch else options.of_matrix(asked)
     explanation = explain_kernel(**given, progress=show_status)
     if source:
         print_answer(explanation.source, form)
@@ -284,26 +279,23 @@ def _print_swept(swept: Swept) -> None:
 @options.any_launch_options
 @options.matrices_options
 @click.option("--kernel", help="One or several, with commas [default: softmax].")
-@options.block_size_option
+@options.own_block_sizes_option
 @options.gpu_option
-@click.option("--num-warps", type=options.Integers(), help="Warps per program; several for a FILE.")
 @click.option("--triton", metavar="VERSION,...", help="Versions, or Pythons that have one.")
-@click.option("--num-stages", type=options.Integers(), help="One or several, with commas.")
+@options.several_knobs
 @options.compile_timeout_option
 @options.retry_option
 @options.format_options
 @options.cache_options
 def compare(launch: str | None, form: str, **asked: Any) -> None:
-    """Set GPUs, matrices, kernels, stages or Tritons side by side, and say what differs and why.
+    """Set GPUs, matrices, kernels, settings or Tritons side by side, and say what differs and why.
 
     For FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
     """
     if launch is None:
         from occupancy_lab.comparing import compare as compare_sides
 
-        comparison: Answer = compare_sides(
-            **options.of_matrix(asked, ["num_warps"]), progress=show_status
-        )
+        comparison: Answer = compare_sides(**options.of_matrix(asked), progress=show_status)
     else:
         from occupancy_lab.comparing.comparison import compare_launches
 

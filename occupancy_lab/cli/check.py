@@ -57,11 +57,12 @@ def _let_pass(option: str, words: str) -> Callable[..., Any]:
 @click.option("--sarif", type=options.File(), help="Write SARIF 2.1.0.")
 @options.format_options
 @options.described_options
+@options.matrix_options
+@options.kernel_option
+@options.own_block_sizes_option
 @options.gpu_option
 @options.triton_option
-@options.knob_options(
-    "Warps per program of a FILE.py:FUNCTION.", "Pipeline stages of a FILE.py:FUNCTION."
-)
+@options.several_knobs
 @options.compile_timeout_option
 @options.cache_options
 def check(  # noqa: PLR0913 - an argument for each option that is not passed on
@@ -78,7 +79,8 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
 
     FILE is JSON or CSV of scan, sweep, explain or trace --json; - is standard input; a folder is a
     cache of Triton; FILE.py:FUNCTION is compiled as --signature, --constexpr and --grid say, or is
-    an ordinary function, whose launches are compiled. Without a CONDITION the checks of
+    an ordinary function, whose launches are compiled. With --cols, a kernel of the lab is compiled
+    for a matrix. Without a CONDITION the checks of
     pyproject.toml are made: all, or those named by --name. With --baseline a CONDITION may be
     'predicted_us <= baseline * 1.05'.
     """
@@ -137,8 +139,12 @@ def _checked(
         if not found and not asked["allow_empty"]:
             refuse("there is no kernel in Triton's usual caches; give the folder of another")
         rows.append(found)
+    if asked["cols"] is not None:
+        from occupancy_lab.explaining import explain_matrix
+
+        rows.append(explain_matrix(**_matrix(asked), progress=show_status))
     if not rows:
-        refuse("give a FILE of rows, or --scan for Triton's caches")
+        refuse("give a FILE of rows, --cols, or --scan for Triton's caches")
     return check_rows(
         checks,
         *rows,
@@ -152,17 +158,31 @@ def _checked(
 
 
 _LAUNCHED = (*options.DESCRIBED, "num_warps", "num_stages", "triton")
-"""The options that apply only to the launch of FILE.py:FUNCTION."""
+"""The options that apply only to launches that are compiled, most of them to FILE.py:FUNCTION."""
+_OF_MATRIX = ("cols", "rows", "dtype", "kernel", "block_size")
+"""The options that apply only to the launch for a matrix."""
+
+
+def _matrix(asked: dict[str, Any]) -> dict[str, Any]:
+    """Return how to launch a kernel for a matrix; InputError for what describes other launches."""
+    names = (*_LAUNCHED, *_OF_MATRIX, "gpus", "compile_timeout", "no_cache")
+    given = {name: asked[name] for name in names}
+    return options.of_matrix(given)
 
 
 def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
     """Return how to launch a function among the sources; InputError if there is none."""
     functions = [one for one in sources if _is_function(one)]
+    if functions and asked["cols"] is not None:
+        refuse(f"--cols is another launch than that of {functions[0]}; check one of them")
     if not functions:
-        if option := options.first_given(_LAUNCHED, asked):
-            refuse(f"{option} describes the launch of a function, and no FILE.py:FUNCTION is given")
+        if asked["cols"] is None and (
+            option := options.first_given((*_LAUNCHED, *_OF_MATRIX), asked)
+        ):
+            refuse(f"{option} describes a launch; give FILE.py:FUNCTION, or --cols")
         return {}
-    others = click.get_current_context().params.keys() - {*_LAUNCHED, "compile_timeout"}
+    params = click.get_current_context().params.keys()
+    others = params - {*_LAUNCHED, *_OF_MATRIX, "compile_timeout"}
     launch = options.of_launch(functions[0], asked, *others)
     kept = {name: launch[name] for name in (*_LAUNCHED, "compile_timeout") if name in launch}
     return {**kept, "cache": not asked["no_cache"], "progress": show_status}
@@ -181,9 +201,7 @@ def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
 @options.kernel_option
 @options.gpu_option
 @options.block_sizes_option
-@options.knob_options(
-    "Warps per program, several with commas.", "Pipeline stages, several with commas."
-)
+@options.several_knobs
 @options.compile_timeout_option
 @options.cache_options
 def diff(

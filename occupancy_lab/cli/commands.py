@@ -350,7 +350,7 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
 @click.option(
     "--gpu",
     metavar="NAME",
-    help="The GPU to calculate occupancy for [default: the program's own]; in a dry run several"
+    help="The GPU to calculate occupancy for [default: the script's own]; in a dry run several"
     " with commas, side by side.",
 )
 @click.option(
@@ -414,10 +414,10 @@ def scan(directories: tuple[str, ...], gpus: tuple[str, ...], **asked: Any) -> N
     type=options.Number(min=0, min_open=True, max=options.LONGEST_TIMEOUT),
     default=120,
     show_default=True,
-    help="Seconds that the program may take in a dry run.",
+    help="Seconds that the script may take in a dry run.",
 )
 @options.retry_option
-@click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True)
+@click.argument("program", nargs=-1, type=click.UNPROCESSED, required=True, metavar="COMMAND...")
 def trace(  # noqa: PLR0913 - an argument for each option
     *,
     gpu: str | None,
@@ -431,9 +431,9 @@ def trace(  # noqa: PLR0913 - an argument for each option
     program: tuple[str, ...],
     **asked: Any,
 ) -> None:
-    """Run PROGRAM, such as `-- python train.py`, and show which Triton kernels it launched.
+    """Run COMMAND, such as `-- python train.py`, and show which Triton kernels it launched.
 
-    The program's streams, arguments, signals and exit status are unchanged. At its end a table is
+    The script's streams, arguments, signals and exit status are unchanged. At its end a table is
     printed on standard error, for a dry run on standard output: launches, the time of each kernel
     and how much of it is lost, programs and how many fit, occupancy, limiter. A dry run exits with
     1 if no kernel compiles or launches are missing.
@@ -485,7 +485,7 @@ def trace(  # noqa: PLR0913 - an argument for each option
     except Exception as error:
         if not ended:
             raise
-        print_note(f"the program has ended, but its launches cannot be shown: {error}")
+        print_note(f"the script has ended, but its launches cannot be shown: {error}")
     end_as(ended[0])
 
 

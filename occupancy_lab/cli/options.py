@@ -211,6 +211,11 @@ block_size_option = click.option(
 block_sizes_option = click.option(
     "--block-size", type=Integers(), help="BLOCK_SIZE [default: fits a row]."
 )
+own_block_sizes_option = click.option(
+    "--block-size",
+    type=Integers(),
+    help="BLOCK_SIZE, several with commas [default: the kernel's own choice].",
+)
 retry_option = click.option(
     "--retry-failed", is_flag=True, help="Compile again what is remembered as failed."
 )
@@ -306,7 +311,7 @@ described_options = together(
         multiple=True,
         metavar="NAME=VALUE",
         help="The value of a tensor, or of an argument without one: 64, or 64*i at index i. The"
-        " trips of the loop at line 12: trips@12=37. For FILE.py:main also values that its program"
+        " trips of the loop at line 12: trips@12=37. For FILE.py:main also values that its script"
         " reads: int=64, float=0.5, bool=true.",
     ),
     click.option(
@@ -328,6 +333,9 @@ def knob_options(warps: str, stages: str, **how: Any) -> Callable[..., Any]:
     )
 
 
+several_knobs = knob_options(
+    "Warps per program, several with commas.", "Pipeline stages, several with commas."
+)
 grid_options = knob_options(
     "[default: 1,2,4,8,16,32; fewer of wide rows]",
     "[default: 1,2,3,4, or 1 without a loop]",
@@ -397,13 +405,10 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     return {"kernel": launch, **given, **_of_both(asked)}
 
 
-def of_matrix(
-    asked: Mapping[str, Any], single: Collection[str] = (), foreign: Collection[str] = OF_LAUNCH
-) -> dict[str, Any]:
+def of_matrix(asked: Mapping[str, Any], foreign: Collection[str] = OF_LAUNCH) -> dict[str, Any]:
     """Return the options that apply to a matrix, without those left at their defaults.
 
-    Raises InputError if its columns are missing, if a *foreign* option describes a launch, or if an
-    option of *single* has several values.
+    Raises InputError if its columns are missing, or if a *foreign* option describes a launch.
     """
     if described := first_given(foreign, asked):
         refuse(
@@ -417,15 +422,6 @@ def of_matrix(
         if name not in {"gpus", "no_cache", *foreign}
         if name not in _USUAL or _is_given(value)
     }
-    for name in single:
-        if name in given:
-            given[name], *others = given[name]
-            if others:
-                option = f"--{name.replace('_', '-')}"
-                refuse(
-                    f"{option} takes one value for a matrix; `sweep --cols ... {option}` takes"
-                    " several"
-                )
     return {**given, **_of_both(asked)}
 
 

@@ -37,11 +37,11 @@ from occupancy_lab.inputs import (
     chosen_config,
     chosen_gpus,
     chosen_kernels,
-    chosen_knobs,
     chosen_problems,
+    combined_knobs,
     several,
-    whole_numbers,
 )
+from occupancy_lab.prediction import CHOSEN_WORDS
 from occupancy_lab.record import Record, by_gpu
 from occupancy_lab.signature import read_options
 from occupancy_lab.text.document import Document, Section, literal
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
         AskedDtype,
         AskedGpus,
         AskedKernel,
-        Integer,
         Integers,
         NamedKernel,
     )
@@ -105,8 +104,8 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     kernel: AskedKernel | Iterable[AskedKernel] = "softmax",
     gpu: AskedGpus | None = None,
     triton: str | Iterable[str] | None = None,
-    block_size: Integer | None = None,
-    num_warps: Integer | None = None,
+    block_size: Integers | None = None,
+    num_warps: Integers | None = None,
     num_stages: Integers | None = None,
     options: Words = (),
     cache: bool = True,
@@ -116,8 +115,8 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
 ) -> Comparison:
     """Compile a kernel in several ways, side by side, and say what differs and why.
 
-    Every GPU is combined with every kernel, matrix, Triton version and num_stages; 2 to 6
-    combinations can be compared.
+    Every GPU is combined with every kernel, matrix, Triton version, block_size, num_warps and
+    num_stages; 2 to 6 combinations can be compared.
 
     Args:
         cols: Columns of the matrix; several as a list or with commas, as for the next two.
@@ -126,9 +125,10 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         kernel: Kernels, as `explain` takes one; several as a list or with commas.
         gpu: GPUs or targets, as `explain` takes them.
         triton: Tritons, as `explain` takes one; several as a list or with commas.
-        block_size: BLOCK_SIZE; None takes each kernel's default, as for the next two.
+        block_size: BLOCK_SIZE, one number or several; None takes each kernel's default, as for the
+            next two.
         num_warps: Warps per program.
-        num_stages: Stages of the loop over rows, one number or several.
+        num_stages: Stages of the loop over rows.
         options: Further compiler options: "maxnreg=64".
         cache: Whether to use the store of compiled resources.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
@@ -142,8 +142,7 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         DoesNotFitError: a GPU does not fit one program of a kernel.
     """
     problems = tuple(dict.fromkeys(chosen_problems(rows, cols, dtype)))
-    stages = (None,) if num_stages is None else several(whole_numbers("num_stages", num_stages))
-    chosen = chosen_knobs(block_size=block_size, num_warps=num_warps)
+    chosen = combined_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
     gpus, tritons = chosen_gpus(gpu), several(triton)
     how: dict[str, Any] = {"here": {one.target for one, present in gpus if present}}
     how |= {"timeout": compile_timeout, "retry_failed": retry_failed, "progress": progress}
@@ -154,10 +153,8 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
         ]
         kernels = chosen_kernels(kernel, compilers[0].check_file)
         asked = [
-            _asked(one, found, problem, {**chosen, "num_stages": number}, read_options(options))
-            for (one, _), found, problem, number in itertools.product(
-                gpus, kernels, problems, stages
-            )
+            _asked(one, found, problem, each, read_options(options))
+            for (one, _), found, problem, each in itertools.product(gpus, kernels, problems, chosen)
         ]
         _check_number(len(asked) * len(tritons))
         _check_environments(compilers, tritons)
@@ -237,6 +234,7 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
         _title(entries),
         (
             *said_of_each(entries, lambda entry: filter(None, [without_time(entry.record)])),
+            *_numbers(entries),
             *fastest_sentences(entries),
             *less_work_sentences([entry.record for entry in entries]),
             *(answer_in_short(entry) for entry in entries),
@@ -250,14 +248,22 @@ def write_comparison(entries: tuple[Entry, ...], failures: Sequence[Failed] = ()
     )
 
 
+def _numbers(entries: Sequence[Entry]) -> Iterator[str]:
+    """Name the entries whose columns are numbered."""
+    if told := [f"**{one.number}** is {one.name}" for one in entries if one.number is not None]:
+        yield f"{'; '.join(told)}."
+
+
 def _launches(entries: tuple[Entry, ...]) -> Section:
     """Return the facts about the launches, with one sentence for each GPU on what times rest on."""
     section = the_launch_in_short(entries)
-    times = ((entry.record, entry.record.prediction) for entry in entries)
+    times = [(entry.record, entry.record.prediction) for entry in entries]
     unsure = (one for one, found in times if found is not None and not found.calibrated)
     basis = tuple(dict.fromkeys(map(time_sentence, unsure)))
     others = [one for one in section.sentences if not one.endswith(basis)]
-    return dataclasses.replace(section, sentences=(*others, *basis))
+    chosen = any(found is not None and found.is_chosen for _, found in times)
+    wider = [CHOSEN_WORDS] if chosen else []
+    return dataclasses.replace(section, sentences=(*others, *basis, *wider))
 
 
 def _limits(entries: tuple[Entry, ...]) -> Section:

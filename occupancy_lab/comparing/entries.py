@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from occupancy_lab.values import NextStep
 
+LONGEST_HEADER = 24
+"""Characters of a name up to which it heads its column; columns with longer names are numbered."""
 DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "settings")
 """What entries can differ in, in the order of a page."""
 
@@ -41,11 +43,13 @@ class Entry(Case):
     """By dimension: "H100 SXM", "softmax", "4096 x 781 float32", "Triton 3.7.1", "num_stages 4"."""
     name: str
     """The names that differ from those of other entries."""
+    number: int | None = None
+    """The number of its column; None if its name is short enough for a header."""
 
     @property
     def title(self) -> str:
-        """The name of the entry."""
-        return self.name
+        """The header of the entry's column: its name or its number."""
+        return self.name if self.number is None else str(self.number)
 
 
 def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
@@ -68,15 +72,18 @@ def make_entries(cases: Sequence[Case]) -> tuple[Entry, ...]:
         for case in cases
     ]
     differing = [name for name in DIMENSIONS if len({names[name] for names in all_names}) > 1]
+    named = [", ".join(names[name] for name in differing) for names in all_names]
+    are_long = "settings" in differing and max(map(len, named)) > LONGEST_HEADER
     return tuple(
         Entry(
             record=case.record,
             recorded=case.recorded,
             asked_kernel=case.asked_kernel,
             names=names,
-            name=", ".join(names[name] for name in differing),
+            name=name,
+            number=number if are_long else None,
         )
-        for case, names in zip(cases, all_names, strict=True)
+        for number, (case, names, name) in enumerate(zip(cases, all_names, named, strict=True), 1)
     )
 
 

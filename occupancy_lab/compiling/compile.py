@@ -196,7 +196,7 @@ def _attempt(action: Callable[[Any], Any], argument: Any) -> Any:
 
 def _finished(compiling: Any) -> Any:
     if compiling is None:
-        refuse("a jit_cache_hook of the program keeps Triton from compiling")
+        refuse("a jit_cache_hook of the script keeps Triton from compiling")
     result = getattr(compiling, "result", None)
     return compiling if result is None else result()
 

@@ -107,7 +107,7 @@ class Ran:
         """Return a sentence for each reason why a page may lack launches."""
         if self.failure is not None:
             yield (
-                f"The program went no further: {literal(self.failure)}; launches after that are not"
+                f"The script went no further: {literal(self.failure)}; launches after that are not"
                 " here."
             )
         yield from (f"Launches may be missing: {literal(fault)}." for fault in self.faults)

@@ -15,6 +15,7 @@ from occupancy_lab.explaining.tried import (
     neighbour_tables,
     of_neighbours,
 )
+from occupancy_lab.prediction import CHOSEN_WORDS
 from occupancy_lab.record import Record
 from occupancy_lab.text.document import Section, literal, spans
 from occupancy_lab.text.words import listed, microseconds, prediction_words, said_of_each
@@ -80,6 +81,11 @@ def what_to_try(cases: Sequence[Case], *more: str, full: bool = False) -> Sectio
 
     def sentences(case: Case) -> Iterator[str]:
         yield from of_neighbours(case)
+        prediction, best = case.record.prediction, case.best
+        if prediction is not None and case.neighbours:
+            yield prediction.noticeable_words
+            if best is not None or prediction.is_chosen:
+                yield CHOSEN_WORDS
         yield from (one.sentence for one in wider_loads(case) if full and not one.is_faster)
 
     return Section("What to try", neighbour_tables(cases), (*said_of_each(cases, sentences), *more))

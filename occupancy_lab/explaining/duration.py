@@ -64,8 +64,10 @@ def the_duration(cases: Sequence[Case]) -> Section:
 
 PARTS_OVERLAP = (
     "each part if nothing else took any time; parts overlap, so they add up to more than the whole."
-    " Cycles are those of an average multiprocessor, summed over its programs, and bytes of device"
-    " memory are those that would be read in the time:"
+    " Cycles are those of an average multiprocessor, summed over its programs. Bytes of device"
+    " memory are as many as it would read in the time: one that is written counts for more, and one"
+    " that the L2 cache still has at the end for none. The L2 cache has a rate for all bytes, one"
+    " for those stored and one for requests: the slowest counts here:"
 )
 
 

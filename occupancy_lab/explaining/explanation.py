@@ -56,6 +56,8 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from occupancy_lab.explaining.source import SourceView
+    from occupancy_lab.occupancy.calculator import Calculation
+    from occupancy_lab.text.document import Section
 
 Tried = tuple[Any, Any, Record | Failed]
 """What proposed a change, None for a launch to advise; the change, or its name; and its run."""
@@ -144,9 +146,16 @@ class Explanation(Answer):
         """Return the short explanation, or the *full* one with the arithmetic."""
         if self.page is not None:
             return self.page
-        if not self.is_one_launch:
-            return write_variants(self.ranked, self.chosen, full=full)
-        return (write_full if full else write_short)(self.cases, self.failures)
+        if self.is_one_launch:
+            return (write_full if full else write_short)(self.cases, self.failures)
+        if not full or not self.records:
+            return write_variants(self.ranked, self.chosen)
+        firsts = map(first_of, by_gpu(self.records))
+        details = the_arithmetic(self.chosen, [record.calculation for record in firsts])
+        if self.chosen:
+            launch = dataclasses.replace(the_launch_in_short(self.chosen), title="The fastest")
+            details = (launch, *details)
+        return write_variants(self.ranked, self.chosen, details)
 
     @property
     def source(self) -> SourceView:
@@ -369,14 +378,26 @@ def _is_idle(record: Record, larger: Neighbour) -> bool:
 
 def write_full(cases: Sequence[Case], failures: Sequence[Failed] = ()) -> Document:
     """Return the full explanation of one launch on one or several GPUs."""
-    calculations = [case.calculation for case in cases]
     sections = (
         the_launch_in_short(cases),
+        *the_arithmetic(cases, [case.calculation for case in cases]),
+        the_matrix(cases, full=True),
+    )
+    return launch_page(cases, failures, map(answer_in_short, cases), sections)
+
+
+def the_arithmetic(
+    cases: Sequence[Case], calculations: Sequence[Calculation]
+) -> tuple[Section, ...]:
+    """Return the work, time and neighbours of *cases*, and the limits that are *calculations*.
+
+    Sections without content are left out.
+    """
+    found = (
         the_work(cases),
         the_limits(calculations),
         the_next_step(calculations, cap_outcomes(cases)),
         the_duration(cases),
         what_to_try(cases, full=True),
-        the_matrix(cases, full=True),
     )
-    return launch_page(cases, failures, map(answer_in_short, cases), sections)
+    return tuple(one for one in found if one.tables or one.sentences)

@@ -88,7 +88,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("tensor memory", _tensor_memory),
         *((name, lambda case, of=words: of(case.record)) for name, words in WORDS.items()),
         ("L2 cache before it", _before),
-        ("predicted time", _predicted),
+        (_predicted_by(cases), _predicted),
         ("bound by", bound_words),
         ("busiest unit", busiest_words),
         ("measured now", _measured_words),
@@ -243,6 +243,12 @@ def _tensor_cores(case: Case) -> str:
 def _tensor_memory(case: Case) -> str:
     columns = case.record.resources.tensor_memory
     return f"{columns} columns per {held_word(case.calculation)}" if columns else "-"
+
+
+def _predicted_by(cases: Sequence[Case]) -> str:
+    """Return what would measure the predicted times."""
+    in_program = any(case.record.launch.in_program for case in cases)
+    return "predicted, by profiler" if in_program else "predicted, by events"
 
 
 def _predicted(case: Case) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Callable, Sequence
 from contextlib import closing
 
@@ -20,11 +21,12 @@ from occupancy_lab.inputs import (
     AskedGpus,
     AskedKernel,
     Integer,
+    Integers,
     check_elsewhere,
     chosen_config,
     chosen_gpus,
-    chosen_knobs,
     chosen_problem,
+    combined_knobs,
     found_kernel,
 )
 from occupancy_lab.kernel import check_is_compiled
@@ -40,9 +42,9 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     kernel: AskedKernel = "softmax",
     gpu: AskedGpus | None = None,
     triton: str | None = None,
-    block_size: Integer | None = None,
-    num_warps: Integer | None = None,
-    num_stages: Integer | None = None,
+    block_size: Integers | None = None,
+    num_warps: Integers | None = None,
+    num_stages: Integers | None = None,
     options: Words = (),
     cache: bool = True,
     measure: bool = False,
@@ -64,7 +66,8 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         triton: A version of Triton, or the path of a Python or of a virtual environment that has
             one. An environment for a version is made if there is none yet. None takes the Triton at
             hand.
-        block_size: BLOCK_SIZE; None takes the kernel's default, as for the next two.
+        block_size: BLOCK_SIZE, one number or several, each of which is a launch; None takes the
+            kernel's default, as for the next two.
         num_warps: Warps per program.
         num_stages: Stages of the loop over rows.
         options: Further compiler options: "maxnreg=64".
@@ -82,7 +85,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         DoesNotFitError: a GPU does not fit one program of the kernel.
     """
     problem = chosen_problem(rows, cols, dtype)
-    chosen = chosen_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
+    chosen = combined_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
     gpus = chosen_gpus(gpu)
     here = _gpu_to_measure([one for one, _ in gpus]) if measure else None
     compiler = Compiler(
@@ -95,7 +98,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     )
     with closing(compiler):
         found = found_kernel(kernel, compiler.check_file)
-        none_chosen = set(chosen.values()) == {None}
+        none_chosen = set(chosen[0].values()) == {None}
         if found.kernel.function is None and none_chosen and not measure and triton is None:
             page = write_steps(found.kernel, problem, [one for one, _ in gpus])
             return Explanation((), (), compiler, page=page)
@@ -105,10 +108,12 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     given = read_options(options)
     if measure and given:
         refuse("--measure launches a kernel as it is, without further compiler options")
-    knobs = [knob for knob, value in chosen.items() if value is not None]
+    if measure and len(chosen) > 1:
+        refuse("--measure launches one configuration; `sweep --measure` measures any number")
+    knobs = [knob for knob, value in chosen[0].items() if value is not None]
     asked = []
-    for one, _ in gpus:
-        config = chosen_config(found.kernel, problem, one, chosen)
+    for (one, _), each in itertools.product(gpus, chosen):
+        config = chosen_config(found.kernel, problem, one, each)
         asked.append(ask(found, problem, config, one, given, knobs=knobs))
     explained = explain_asked(asked, compiler, triton=triton if other_triton else None)
     if here is None:

@@ -52,7 +52,7 @@ WORDS = {
     "next step": (
         "the registers per thread, or the bytes of shared memory, at which one more program fits."
     ),
-    "launch line": "where a program launches a kernel: `kernel[grid](x, y, BLOCK=1024)`.",
+    "launch line": "where a script launches a kernel: `kernel[grid](x, y, BLOCK=1024)`.",
     "registers": (
         "where a thread keeps its values, 32 bits each. An SM's register file has four quarters,"
         " and all registers of a warp come from one of them. AMD has VGPRs, one per thread, and"
@@ -161,6 +161,11 @@ WORDS = {
         " not fitted to, 80% of the launches took a time within the range in parentheses; for a GPU"
         " of which none was measured, errors may be larger. Launches whose times predictions do not"
         " tell apart are not ranked."
+    ),
+    "by events, by profiler": (
+        "the time of a launch by itself, as a pair of CUDA events around it measures it; or of one"
+        " within its script, as a profiler does: some 2 us less, and without the last writes,"
+        " which the L2 cache still has when the launch ends and writes during those that follow."
     ),
     "Liger, quack": (
         "libraries with a softmax of their own, recorded for comparison: Liger-Kernel, in Triton,"

@@ -8,7 +8,7 @@ from typing import Any
 
 from occupancy_lab.explaining.advice import first_advice, what_to_try
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.duration import time_sentence, without_time
+from occupancy_lab.explaining.duration import part_sentence, time_sentence, without_time
 from occupancy_lab.explaining.facts import (
     SHORT_HEADERS,
     all_launched_words,
@@ -19,7 +19,6 @@ from occupancy_lab.explaining.facts import (
     setting_words,
 )
 from occupancy_lab.explaining.grids import doing_less, whole_work
-from occupancy_lab.explaining.limits import the_limits
 from occupancy_lab.explaining.neighbours import first_of, have_times, rank
 from occupancy_lab.explaining.work import in_one_line, work_sentences
 from occupancy_lab.occupancy.calculator import limiter_words
@@ -38,34 +37,38 @@ from occupancy_lab.text.words import (
 )
 from occupancy_lab.values import Status
 
+LONGEST_HEADER = 24
+"""Characters of the settings' names up to which they head the column of their values."""
 MOST_REASONS = 3
 """How many reasons for failures of configurations a page shows."""
 
 
 def write_variants(
-    runs: Sequence[Record | Failed], chosen: Sequence[Case] = (), *, full: bool = False
+    runs: Sequence[Record | Failed], chosen: Sequence[Case] = (), details: Sequence[Section] = ()
 ) -> Document:
     """Return the configurations of one launch line on one or several GPUs as one table.
 
-    The *chosen* launches also get what to try beyond these configurations. With *full*, the limits
-    of the best configuration on each GPU follow.
+    The *chosen* launches are the fastest on each GPU. The *details* on them follow, or without
+    these what to try beyond the configurations.
     """
     records = [run for run in runs if isinstance(run, Record)]
     knobs = varying([run.settings for run in runs])
     several = len({run.gpu.key for run in runs}) > 1
     times = {(record.gpu.key, predicted(record)) for record in records}
     timed = len(times) > len({key for key, _ in times}) or have_times(records)
+    names = literal(", ".join(knobs))  # a column each is more than a terminal has room for
+    is_long = len(names) > LONGEST_HEADER
     rows = tuple(
         (
             *((run.gpu.key,) if several else ()),
-            ", ".join(setting(run.settings, knob) for knob in knobs),
+            (" " if is_long else ", ").join(setting(run.settings, knob) for knob in knobs),
             *_outcome(run, timed=timed),
         )
         for run in runs
     )
     headers = (
         *(("GPU",) if several else ()),
-        literal(", ".join(knobs)),  # a column each is more than a terminal has room for
+        "configuration" if is_long else names,
         *(SHORT_HEADERS if several else number_headers([runs[0].gpu])),
         *(("time",) if timed else ()),
         "limited by",
@@ -77,27 +80,29 @@ def write_variants(
     advised = [one for case in chosen for one in first_advice(case)]
     answer = [*timeless, *([*which, *advised] if chosen else [])]
     sentences = [*([] if chosen else which), *less_work_sentences(runs)]
-    sentences += said_of_each(first, lambda record: _time_sentences(record, timed=timed))
+    below = [case.record for case in chosen] if details else []
+    sentences += said_of_each(
+        [record for record in first if record not in below],
+        lambda record: _time_sentences(record, timed=timed),
+    )
     sentences += failed_sentences(
         (run.failure.status, named_reason(run.failure.reason, setting_words(run.settings, knobs)))
         for run in runs
         if isinstance(run, Failed)
     )
-    sections = [Section("", (Table(headers, rows),), tuple(sentences))]
-    if full and first:
-        sections.append(the_limits(tuple(record.calculation for record in first)))
-    if chosen:
-        sections.append(what_to_try(chosen))
+    further = details or ((what_to_try(chosen),) if chosen else ())
     titles = listed(list(dict.fromkeys(run.gpu.title for run in runs)))
+    counted = "pairs of configuration and GPU" if several else "configurations"
     multiprocessors = multiprocessor_words(run.gpu for run in runs)
     return Document(
         f"{all_launched_words(runs)}, on {titles}",
         (
             *answer,
-            f"{len(records)} of {len(runs)} configurations compile and fit.",
+            f"{len(records)} of {len(runs)} {counted} compile and fit.",
+            *([f"A configuration is {names}."] if is_long else []),
             f"Programs are per {multiprocessors}, with the occupancy beside them.",
         ),
-        tuple(sections),
+        (Section("", (Table(headers, rows),), tuple(sentences)), *further),
     )
 
 
@@ -130,6 +135,8 @@ def _time_sentences(record: Record, *, timed: bool) -> Iterator[str]:
     if done := in_one_line(record):
         yield done
     yield from work_sentences(record)
+    if record.prediction is not None:
+        yield part_sentence(record.prediction)
     if timed:
         yield time_sentence(record)
 

@@ -149,6 +149,7 @@ def _memory_rows() -> Iterator[Fact]:
         ("through the L2 cache", "l2_bytes"),
     ):
         yield name, partial(_moved, field)
+    yield "programs counted, then scaled up", _counted(_sampled)
     yield "distinct bytes read", _counted(lambda counts: _bytes(counts.unique_read_bytes))
     yield "bytes that loads ask for", _counted(lambda counts: _bytes(counts.read_bytes))
     yield "instructions that warps execute", _executed(lambda one: _number(one.instructions))
@@ -166,6 +167,10 @@ def _moved(field: str, case: Case) -> str:
 
 def _counted(words: Callable[[Counts], str]) -> Callable[[Case], str]:
     return lambda case: "-" if case.record.counts is None else words(case.record.counts)
+
+
+def _sampled(counts: Counts) -> str:
+    return "-" if counts.walked >= counts.programs else f"{counts.walked} of {counts.programs}"
 
 
 def _executed(words: Callable[[Executed], str]) -> Callable[[Case], str]:
@@ -243,6 +248,7 @@ def work_sentences(record: Record) -> Iterator[str]:
         yield from _unknown(counts)
         yield from _limited_loops(record, counts)
         yield from _beyond(record, counts)
+    yield from written_later(record)
     memory = record.memory
     if memory is not None and memory.kept is not None:
         yield (
@@ -296,6 +302,23 @@ def _waste(record: Record, counts: Counts) -> Iterator[str]:
         yield (
             f"{byte_words(once)} are read from device memory {again:.1f} times, because they leave"
             " the L2 cache before they are read again."
+        )
+
+
+def written_later(record: Record) -> Iterator[str]:
+    """Say which writes the time of a launch within a program leaves out."""
+    memory, found = record.memory, record.prediction
+    if not record.launch.in_program or memory is None or found is None:
+        return
+    read, written = memory.dram_read_bytes, memory.dram_written_bytes
+    within = memory.written_within_bytes
+    if read is None or written is None or within is None:
+        return
+    later = written.low - within.low
+    if later > UNUSED * (read.low + written.low):
+        yield (
+            f"{byte_words(later)} of what it writes are still in the L2 cache when it ends: its"
+            " time leaves them out, and the speed of light does not."
         )
 
 

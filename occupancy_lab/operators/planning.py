@@ -227,7 +227,7 @@ def load(choice: Choice) -> Launcher:
     launch = kernel_launch(kernel, problem, choice.config, choice.target)
     compiled = launch.warm_up(function)
     if compiled is None:
-        refuse("a jit_cache_hook of the program keeps Triton from compiling", OccupancyLabError)
+        refuse("a jit_cache_hook of the script keeps Triton from compiling", OccupancyLabError)
     bound = launch.bound(function)
     values = tuple(bound[parameter.name] for parameter in function.params)
     tensors, elements = 1 + kernel.operands, 0

@@ -265,7 +265,7 @@ _OTHERS = {
 _TRACED = {
     **_like(
         COUNT,
-        launches="launches of the program itself",
+        launches="launches of the script itself",
         tuning_launches="further launches, by an autotuner",
         captured_launches="launches that a CUDA graph captured",
         grids="grids over which it was launched",

@@ -141,14 +141,14 @@ def said_of_each(
 ) -> tuple[str, ...]:
     """Return the *sentences* common to all *items* first, then the others, each with its title."""
     texts = [tuple(sentences(item)) for item in items]
-    common = set.intersection(*map(set, texts))
+    common = set.intersection(*map(set, texts)) if texts else set()
     apart = (
         f"**{item.title}**: {text}"
         for item, own in zip(items, texts, strict=True)
         for text in own
         if text not in common
     )
-    return (*(text for text in texts[0] if text in common), *apart)
+    return (*(text for text in (texts[0] if texts else ()) if text in common), *apart)
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,6 +142,11 @@ def fusing_sentences(found: Sequence[Handover], total_us: float) -> Iterator[str
             f" which saves up to {microseconds(one.us)}, {duration(one.total_us)} in all"
             f"{_meanwhile(one)}{_unless(one)}."
         )
+    if worth:
+        yield (
+            "What fusing saves counts all bytes that are written. The time of a launch leaves out"
+            " those that the L2 cache still has at its end and writes during the next ones."
+        )
 
 
 def _meanwhile(one: Handover) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from occupancy_lab.compiling.script import NOT_LAUNCHED, Ran
 from occupancy_lab.errors import some_of
+from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.script_lines import missing
 from occupancy_lab.gpus import Gpu, present_gpus
@@ -88,7 +89,7 @@ def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) 
         nothing = NOTHING
         if outcome is not None and not outcome.started:
             nothing = (
-                "Nothing could be noted: the program is not Python, or ignores PYTHONPATH or"
+                "Nothing could be noted: the script is not Python, or ignores PYTHONPATH or"
                 " sitecustomize, as -E, -I and -S make it do"
             )
         elif outcome is not None and outcome.ran is None and not present_gpus():
@@ -119,7 +120,7 @@ def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) 
             for number, one in enumerate(shown, 1)
             if len(one.kernel) > LONGEST_NAME
         ),
-        *(() if total is None else _times_sentences(shown, total)),
+        *(untimed(shown) if total is None else _times_sentences(shown, total)),
         *_legend(gpus),
         *_tried_sentences(found, shown),
         *(() if total is None else fusing_sentences(found.handovers, total.us)),
@@ -258,7 +259,7 @@ def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[s
         which = f"kernel {alone[0]}" if len(alone) == 1 else f"kernels {listed(alone)}"
         yield f"No change of {which} is predicted to save noticeable time."
     if tried and found.processes:
-        yield "Other shapes of blocks were not tried: a --dry-run of the program tries those too."
+        yield "Other shapes of blocks were not tried: a --dry-run of the script tries those too."
     yield from not_tried(found)
 
 
@@ -402,11 +403,22 @@ def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterato
             without_light.append(one.kernel)
     if without_time:
         yield f"No time is known for launches of {_named(without_time)}: no sum includes them."
+    yield from _why_untimed(shown)
     if without_light:
         yield (
             f"What launches of {_named(without_light)} do, and so what they lose, is not known:"
             " no sum of lost time includes them."
         )
+
+
+def _why_untimed(shown: Sequence[TracedKernel]) -> Iterator[str]:
+    """Say why no time is predicted of kernels whose resources are known."""
+    reasons: dict[str, list[str]] = {}
+    for one in shown:
+        if one.record is not None and one.prediction is None:
+            reasons.setdefault(why_no_time(one.record), []).append(one.kernel)
+    for reason, kernels in reasons.items():
+        yield f"{_named(kernels)}: {reason}."
 
 
 def _strange_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
@@ -494,8 +506,9 @@ def _programs(kernel: TracedKernel) -> tuple[str, str, str]:
 
 def _summary(found: Traced, shown: Sequence[TracedKernel]) -> str:
     names, launches = {one.kernel for one in shown}, sum(one.launches for one in shown)
-    configurations = count(len(shown), "configuration")
-    words = [f"{count(launches, 'launch')} of {count(len(names), 'kernel')} in {configurations}"]
+    words = [f"{count(launches, 'launch')} of {count(len(names), 'kernel')}"]
+    if len(shown) > len(names):
+        words[0] += f" in {count(len(shown), 'configuration')}"
     if tuning := sum(one.tuning for one in found.kernels):
         words.append(f"{tuning} more while tuning")
     processes = [one for one in found.processes if one.launches]
@@ -575,9 +588,10 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
     yield NOT_LAUNCHED
     if any(one.choices > 1 for one in found.kernels):
         yield (
-            "A kernel in several configurations, marked ?, is shown in the one that is predicted"
-            " to be fastest, or without predictions in the one with the least local memory and then"
-            " the highest occupancy; any of them may be launched, and --json has all."
+            "A kernel whose autotuner has several configurations, marked ?, is shown in the one"
+            " that is predicted to be fastest, or without predictions in the one with the least"
+            " local memory and then the highest occupancy; any of them may be launched, and --json"
+            " has all."
         )
     yield from missing(outcome.ran)
 
@@ -592,4 +606,4 @@ def _faults(found: Traced) -> Iterator[str]:
     if len(cut) > MOST_NAMED:
         yield f"The same holds for {len(cut) - MOST_NAMED} more processes."
     for error in dict.fromkeys(error for one in found.processes for error in one.errors):
-        yield f"Noting failed, and the program went on: {literal(error)}."
+        yield f"Noting failed, and the script went on: {literal(error)}."

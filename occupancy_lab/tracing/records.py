@@ -359,10 +359,10 @@ def _gpu_of(
         return present[name], "as its driver describes it"
     device = None if name is None else find_device(name)
     if device is not None and size in {None, device.multiprocessors}:
-        return device, "as the program named it"
+        return device, "as the script named it"
     if name is not None:
         named = dataclasses.replace(bare_gpus()[target.name], title=name, multiprocessors=size)
-        return named, "as the program named it"
+        return named, "as the script named it"
     return usual_gpus()[target.name], f"the usual GPU of {target.name}, as none was named"
 
 

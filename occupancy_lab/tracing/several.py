@@ -37,8 +37,13 @@ MORE = (
     " kernels."
 )
 PROFILED = (
-    "A launch's time is that within the program, as a profiler gives it. Between CUDA events, as"
-    " `explain FILE.py:FUNCTION` and `tune` predict it, it takes some 2 us more."
+    "A launch's time is that within its script, as a profiler gives it. `explain"
+    " FILE.py:FUNCTION` gives the time between CUDA events, which is some 2 us longer and waits for"
+    " the last writes."
+)
+LONGEST_LINE = (
+    "It takes the most time of all launch lines that were tried, so it is the one explained here;"
+    " `explain FILE.py:main --full` explains each."
 )
 FEW_LINES = 2
 """How many launch lines are all explained; of more the longest is, without `--full`."""
@@ -170,12 +175,14 @@ class DryTraces(Answer):
             page = line.run.to_document(full=full)
             is_numbered = len(self.traces) == 1 and len(one.shown) > 1
             title = f"{number} {page.title}" if is_numbered else page.title
-            yield Section(title, (), page.answer)
+            why = () if how["every"] or line.time is None else (LONGEST_LINE,)
+            yield Section(title, (), (*why, *page.answer))
             for section in page.sections:
                 said = (one for one in section.sentences if one != FURTHER_OPTIONS)
                 yield dataclasses.replace(section, sentences=tuple(said))
+        timed = [PROFILED for *_, line in chosen if line.time is not None][:1]
         if chosen:
-            yield Section("", (), (PROFILED,) if full else (PROFILED, MORE))
+            yield Section("", (), (*timed, *([] if full else [MORE])))
 
     def _sentences(self) -> Iterator[str]:
         yield (

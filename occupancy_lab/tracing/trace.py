@@ -151,7 +151,7 @@ def trace(gpu: str | Gpu | None = None, *, times: bool = True, sample: int = hoo
 
 def _gpu(gpu: str | Gpu | None) -> Gpu | None:
     if isinstance(gpu, str) and "," in gpu:
-        refuse(f"a program is launched on one GPU, and {quoted(gpu)} are several: add --dry-run")
+        refuse(f"a script is launched on one GPU, and {quoted(gpu)} are several: add --dry-run")
     return find_gpu(gpu) if isinstance(gpu, str) else gpu
 
 

@@ -131,6 +131,8 @@ class Launches:
     """What to do about {tiles} that are wrong at some size."""
     name: str | None = None
     """What `load_function` finds the kernel by; None if it does not find it."""
+    in_program: bool = False
+    """Whether a program makes the launches, so that their times are as a profiler gives them."""
     at_any_size: bool = False
     """Whether there are launches at other sizes than those that are given."""
 
@@ -213,8 +215,9 @@ class Tuner:
             best, without = _best(sizes, runs, gpu, len(candidates), tiles)
             if best:
                 chosen[gpu.key] = best
-                warm = "; each is that right after the same launch" if self.warm else ""
-                basis[gpu.key] = f"{predicted[0].basis}{warm}"
+                how = "as a profiler gives it" if self.launches.in_program else "between events"
+                warm = ", right after the same launch" if self.warm else ""
+                basis[gpu.key] = f"{predicted[0].basis}; each is {how}{warm}"
             left_out += without
         if not chosen:
             refuse("; ".join(f"{one.gpu}: {one.reason}" for one in left_out))
@@ -239,7 +242,8 @@ class Tuner:
 
     def _predicted(self, candidates: Sequence[Candidate], gpu: Gpu) -> list[Run]:
         found = [one.variant for one in candidates]
-        asked = asked_of(found, self.gpus, self.launches.name, warm=self.warm)
+        how = {"warm": self.warm, "in_program": self.launches.in_program}
+        asked = asked_of(found, self.gpus, self.launches.name, **how)
         asked = [one for one in asked if one.gpu is gpu]
         check_assumed(asked, self.assume)
         compiler = self.launches.compilers[gpu.key]

@@ -292,6 +292,7 @@ def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -
         given=given,
         at=at,
         passed={name: arguments[name] for name in call.passed},
+        in_program=True,
         instead="leave {tiles} to the launch line, and let the grid follow what is tuned",
     )
 

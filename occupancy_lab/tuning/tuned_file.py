@@ -24,6 +24,8 @@ from occupancy_lab.text.words import cell, count, listed
 FORMAT, VERSION = "occupancy-lab tuned", 2
 
 STOPPED = "The search stopped at its limit of compiles, and has not tried all that it would have."
+ALIKE = 0.005
+"""The difference of two ranges, as shares of the times, below which they count as equally wide."""
 Size: TypeAlias = Mapping[str, Any]
 """The arguments that distinguish launches of a kernel, by name."""
 
@@ -214,17 +216,18 @@ def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
 
 def _range(launches: Sequence[TunedLaunch]) -> Iterator[str]:
     """Say the range of the times of *launches*, if it is equally wide for all."""
-    shares = {
-        (
-            f"{one.predicted_low_us / one.predicted_us:.2f}",
-            f"{one.predicted_high_us / one.predicted_us:.2f}",
-        )
+    shares = [
+        (one.predicted_low_us / one.predicted_us, one.predicted_high_us / one.predicted_us)
         for one in launches
         if one.predicted_low_us is not None and one.predicted_high_us is not None
-    }
-    if len(shares) == 1:
-        ((low, high),) = shares
-        yield f"us is predicted; 80% of the launches should take {low} to {high} times that."
+    ]
+    # Times are rounded to a nanosecond, so that equal shares differ a little.
+    if shares and all(max(one) - min(one) < ALIKE for one in zip(*shares, strict=True)):
+        low, high = shares[0]
+        yield (
+            f"us is predicted; 80% of launches that are chosen for it should take {low:.2f} to"
+            f" {high:.2f} times that."
+        )
 
 
 def _only(launches: Sequence[TunedLaunch]) -> Iterator[str]:

@@ -127,10 +127,10 @@ def test_where_selects_the_rows() -> None:
         (["local_byts == 0", "rows.json"], "the nearest is local_bytes"),
         (["local_bytes", "rows.json"], "a condition is expected"),
         (["__import__('os')", "rows.json"], "has no place in it"),
-        (["local_bytes == 0"], "give a FILE of rows, or --scan"),
+        (["local_bytes == 0"], "give a FILE of rows, --cols, or --scan"),
         (["local_bytes == 0", "missing.json"], "No such file"),
         (["local_bytes == 0", "rows.json", "--where", "n_reg > 1"], "the nearest is n_regs"),
-        (["local_bytes == 0", "rows.json", "--num-warps", "4"], "no FILE.py:FUNCTION is given"),
+        (["local_bytes == 0", "rows.json", "--num-warps", "4"], "describes a launch"),
         (["local_bytes == 0", "rows.json", "--junit", "no/such.xml"], "no directory"),
         (["local_bytes == 0", "rows.json", "--sarif", "rows.json"], "both name rows.json"),
         (["local_bytes == 0", "rows.json", "--name", "gate"], "no place beside --name"),
@@ -176,6 +176,33 @@ def test_named_checks_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = run(path, "--name", "ful")
     assert missing.exit_code == 2
     assert "the nearest is full" in missing.stderr
+
+
+def test_a_kernel_of_the_lab_is_checked_for_a_matrix() -> None:
+    """--cols compiles it as `explain` does, with a row for each GPU."""
+    done = run("n_regs < 9 or num_warps == 4", "--cols", "781", "--gpu", "h100", "--num-warps", "8")
+    assert done.exit_code == 1
+    assert "of 1 row, 1 breaks it" in done.output
+    done = run("n_regs > 9", "--cols", "781", "--gpu", "h100,mi300x", "--kernel", "softmax_row")
+    assert "of 2 rows, 2 meet it" in done.output
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--rows", "7"), "--rows describes a launch; give FILE.py:FUNCTION, or --cols"),
+        (("a.py:f", "--cols", "7"), "--cols is another launch than that of a.py:f"),
+        (("a.py:f", "--rows", "7"), "--rows applies only to matrix kernels"),
+        (("--cols", "7", "--grid", "7"), "--grid describes the launch of a Triton function"),
+    ],
+)
+def test_options_of_the_other_kind_of_launch_are_refused(
+    options: tuple[str, ...], words: str
+) -> None:
+    """An option without meaning for what is checked gives one sentence and status 2."""
+    done = run("n_regs > 9", *options)
+    assert done.exit_code == 2
+    assert words in done.stderr
 
 
 @pytest.mark.parametrize(

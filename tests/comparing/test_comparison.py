@@ -16,6 +16,7 @@ from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.process import CompileProcess
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.kernel import load_kernel
+from occupancy_lab.prediction import CHOSEN_WORDS
 from occupancy_lab.text.words import prediction_words
 from occupancy_lab.tracing.explain import explain
 
@@ -61,6 +62,15 @@ def test_the_fastest_has_the_range_of_what_is_chosen() -> None:
     assert faster.as_chosen in both
     assert found.to_markdown().count(prediction_words(faster.as_chosen)) == len(both)
     assert prediction_words(faster) not in found.to_markdown()
+
+
+def test_several_values_of_each_setting_are_compared() -> None:
+    """Each combination of num_warps and BLOCK_SIZE is an entry, for a matrix as for a function."""
+    found = compare(781, gpu="h100", num_warps="4,8", block_size=[1024, 2048])
+    settings = [(one.config.block_size, one.config.num_warps) for one in found.records]
+    assert settings == [(1024, 4), (1024, 8), (2048, 4), (2048, 8)]
+    assert CHOSEN_WORDS in found.document.sections[0].sentences
+    assert CHOSEN_WORDS not in compare(781, gpu="h100,mi300x").document.sections[0].sentences
 
 
 def test_matrices_are_compared() -> None:

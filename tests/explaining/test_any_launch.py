@@ -14,6 +14,7 @@ from stand_ins import dry
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.explaining import Explanation
+from occupancy_lab.explaining.duration import part_sentence
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.variants import write_variants
 from occupancy_lab.prediction import CHOSEN
@@ -177,3 +178,21 @@ def test_a_tuned_launch_has_what_to_try_beyond_its_configurations() -> None:
     settings = [run.settings for run in found.runs]
     assert case.neighbours
     assert all(one.record is None or one.record.settings not in settings for one in case.neighbours)
+
+
+@pytest.mark.slow
+def test_the_full_page_explains_the_fastest_configuration_as_it_does_a_plain_launch() -> None:
+    """It has the launch, its work, its limits and the arithmetic of each part of its time."""
+    added = tensor((1 << 22,), "float32")
+    grid = lambda named: (-(-(1 << 22) // named["BLOCK"]),)  # noqa: E731 - a launch line's
+    found = dry_run(launched_kernels.tuned_add, "h100")[grid](added, added, 1 << 22)
+    first = min(found.records, key=predicted_us)
+    plain = dry_run(launched_kernels.tuned_add.fn, "h100")[grid](
+        added, added, 1 << 22, BLOCK=first.arguments["BLOCK"], **first.options
+    )
+    sections = {one.title: one for one in found.to_document(full=True).sections}
+    own = {one.title: one for one in plain.to_document(full=True).sections}
+    assert sections["The fastest"].tables[0].headers == ("the launch", "H100 SXM")
+    for title in ("What it does", "The limits", "The next step", "How long it takes"):
+        assert sections[title].tables == own[title].tables
+    assert part_sentence(first.prediction) in found.to_document().sections[0].sentences

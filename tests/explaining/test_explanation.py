@@ -345,3 +345,13 @@ def test_a_script_runs_in_the_python_of_another_triton(tmp_path: Path) -> None:
     )
     with pytest.raises(InputError, match=r"bench\.py:5: ValueError: here"):
         occupancy_lab.explain(kernel=f"{path}:main", triton=str(python))
+
+
+def test_several_settings_of_a_matrix_are_configurations() -> None:
+    """They are ranked in one table, as those of any launch."""
+    asked = {"gpu": "h100", "num_warps": "4,8", "num_stages": [1, 2]}
+    found = occupancy_lab.explain(781, **asked)
+    configs = [(one.config.num_warps, one.config.num_stages) for one in found.records]
+    assert configs == [(4, 1), (4, 2), (8, 1), (8, 2)]
+    assert found.to_document().tables[0].headers[0] == "num_warps, num_stages"
+    assert "4 of 4 configurations compile and fit." in found.to_markdown()

@@ -84,6 +84,27 @@ def test_a_comparison_of_launches_that_do_not_fill_the_gpu() -> None:
     )
 
 
+def test_long_names_of_compared_launches_number_the_columns() -> None:
+    """The page says which launch each number is, and its tables have the numbers as headers."""
+    asked: dict[str, Any] = {**TRANSPOSE, "num_warps": "4,8", "num_stages": "2,3", "gpu": "h100"}
+    found = compare_launches(**asked, grid="64x8").document
+    first, *_ = (said for said in found.answer if said.startswith("**1**"))
+    assert first.startswith("**1** is num_warps 4, num_stages 2; **2** is num_warps 4, num_stages")
+    assert {table.headers[1:] for table in found.tables} == {("1", "2", "3", "4")}
+
+
+def test_long_names_of_settings_are_below_the_table_of_configurations() -> None:
+    """A column of the values of many settings has a short header, which the page explains."""
+    asked: dict[str, Any] = {**TRANSPOSE, "num_warps": "4,8", "num_stages": "1,2", "gpu": "h100"}
+    (table, *_), answer = (page := explain_launch(**asked).to_document()).tables, page.answer
+    assert table.headers[0] == "num_warps, num_stages"
+    more = explain_launch(**{**asked, "constexprs": ["BLOCK=32,64"]}).to_document()
+    assert more.tables[0].headers[0] == "configuration"
+    assert more.tables[0].rows[0][0] == "32 4 1"
+    assert "A configuration is BLOCK, num_warps, num_stages." in more.answer
+    assert not [said for said in answer if said.startswith("A configuration is")]
+
+
 def test_a_failure_does_not_make_triton_differ() -> None:
     """A launch that does not compile differs only in its settings; other facts stay."""
     page = compare_launches(**TRANSPOSE, num_warps="4,8,16", gpu="h100").to_markdown()

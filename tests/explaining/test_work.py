@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from dry_lines import norm
 from hand_made import access, executed, place, rows
+from traced_kernels import worked
 
 from occupancy_lab import InputError, explain
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import predicted
-from occupancy_lab.explaining.work import light_words, line_words, work_sentences
+from occupancy_lab.explaining.work import light_words, line_words, work_sentences, written_later
 from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.record import Record
 from occupancy_lab.work.counts import (
@@ -420,3 +421,28 @@ def test_what_keeps_shared_memory_busy_is_named(shuffles: int, passes: int, said
     issue = dataclasses.replace(time, parts=(Part("issue", 8.0),))
     other = dataclasses.replace(record, executed=run, prediction=issue)
     assert not any("cycles of shared memory" in sentence for sentence in work_sentences(other))
+
+
+def test_the_page_says_which_writes_the_time_leaves_out() -> None:
+    """These are what the L2 cache has at the end of a launch within a script."""
+    record = worked()
+    memory, written = record.memory, record.memory.dram_written_bytes
+    few = dataclasses.replace(memory, written_within_bytes=written.scaled(0.25))
+    parts = {"prediction": record.prediction, "launch": record.launch, "memory": few}
+    (said,) = written_later(SimpleNamespace(**parts))
+    assert said == (
+        "67.6 MB of what it writes are still in the L2 cache when it ends: its time leaves them"
+        " out, and the speed of light does not."
+    )
+    by_events = dataclasses.replace(record.launch, in_program=False)
+    assert not [*written_later(SimpleNamespace(**{**parts, "launch": by_events}))]
+    assert not [*written_later(SimpleNamespace(**{**parts, "memory": memory}))]
+
+
+def test_the_full_page_says_of_how_many_programs_the_work_was_counted() -> None:
+    """There is such a row only where it was scaled up from a sample."""
+    some = dataclasses.replace(PLAIN, programs=4096, walked=512)
+    rows_ = dict(norm("h100", counts=some).to_document(full=True).sections[1].tables[0].rows)
+    assert rows_["programs counted, then scaled up"] == "512 of 4096"
+    every = norm("h100", counts=dataclasses.replace(some, walked=4096)).to_markdown(full=True)
+    assert "scaled up" not in every

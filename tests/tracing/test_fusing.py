@@ -100,7 +100,7 @@ def test_reading_costs_a_kernel_no_time_that_something_else_bounds() -> None:
     found = handed(side("a", 1), side("b", 1, bound="tensor"), (WRITTEN, READ))
     assert (found.bound, found.moved_bytes) == ("tensor", 2 * HANDED)
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
-    (said,) = fusing_sentences([found], 0.0)
+    said, _ = fusing_sentences([found], 0.0)
     assert (
         "in all, for writing alone, as b is bound by tensor cores and reads meanwhile, if" in said
     )
@@ -116,13 +116,13 @@ def test_what_another_kernel_reads_is_still_written() -> None:
     found = handed(one, two, (WRITTEN, READ), uses=[reads, writes])
     assert (found.moved_bytes, found.others) == (HANDED, ("c",))
     assert found.us == pytest.approx(HANDED / PEAK / 1e3)
-    (said,) = fusing_sentences([found], 0.0)
+    said, _ = fusing_sentences([found], 0.0)
     assert said.endswith("; the part that c also reads is still written.")
     found = handed(one, two, (WRITTEN, READ), uses=[writes, reads])
     assert (found.moved_bytes, found.others) == (2 * HANDED, ())
     again = handed(one, two, (WRITTEN, READ), uses=[(two, WRITTEN, READ)])
     assert again is not None
-    (said,) = fusing_sentences([again], 0.0)
+    said, _ = fusing_sentences([again], 0.0)
     assert said.endswith("; the part that another launch of b also reads is still written.")
     bound = side("b", 1, bound="tensor")
     assert handed(one, bound, (WRITTEN, READ), uses=[reads]) is None
@@ -140,7 +140,10 @@ def test_only_what_is_worth_it_is_told() -> None:
     pairs = [Handover("a", f"b{n}", (("y", "x"),), 10, 1 << 20, 10.0 - n) for n in range(5)]
     small = Handover("a", "little", (("x", "x"),), 1, 4, 0.01)
     found = [*fusing_sentences([*pairs, small], 1000.0)]
-    assert [sentence.partition(" ")[0] for sentence in found] == ["b0", "b1", "b2"]
+    *pairs_of, last = (sentence.partition(" ")[0] for sentence in found)
+    assert pairs_of == ["b0", "b1", "b2"]
+    assert last == "What"
+    assert "leaves out those that the L2 cache still has at its end" in found[-1]
     assert found[0] == (
         "b0 reads x, which a has written right before as y: one kernel for both moves 1.05 MB less,"
         " which saves up to 10.0 us, 100 us in all, if nothing else reads that."

@@ -15,6 +15,7 @@ from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing.actions import Effort
 from occupancy_lab.tracing.dry import dry_traces
 from occupancy_lab.tracing.script_runs import ScriptExplanation, explain_script
+from occupancy_lab.tracing.several import LONGEST_LINE, PROFILED
 
 SCRIPT = """
 import torch
@@ -114,6 +115,8 @@ def test_of_many_lines_the_longest_is_explained(sizes: ScriptExplanation) -> Non
     assert [one for one in titles if "scale" in one] == ["2 scale, grid 16384, on H100 SXM"] or [
         one for one in titles if "scale" in one
     ] == ["1 scale, grid 16384, on H100 SXM"]
+    assert LONGEST_LINE in sizes.to_markdown()
+    assert LONGEST_LINE not in sizes.to_document(full=True).to_markdown()
     full = [one.title for one in sizes.to_document(full=True).sections]
     assert len([one for one in full if "scale, grid" in one]) == 3
 
@@ -180,6 +183,9 @@ def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) ->
     found = explain_script(f"{path}:lines", gpu="sm_90")
     assert "us" not in tables(found)[0].headers
     assert "lost us" not in found.to_markdown()
+    (section, *_) = found.to_document().sections
+    assert any(said.startswith("scale: No time is predicted, as ") for said in section.sentences)
+    assert PROFILED not in found.to_markdown()
 
 
 def test_the_page_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:

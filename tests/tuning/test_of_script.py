@@ -1,5 +1,6 @@
 """`tune FILE.py:main`: the sizes that a program launches, its kernels, and what is refused."""
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -107,15 +108,38 @@ def script(tmp_path: Path) -> str:
     return str(path)
 
 
+def choices(file: TunedFile) -> dict[str, list[tuple[Any, Any]]]:
+    """Return the configuration of each size on each GPU of a file."""
+    return {gpu: [(one.sizes, one.config) for one in ones] for gpu, ones in file.gpus.items()}
+
+
 def test_a_program_is_tuned_as_its_description_is(script: str) -> None:
-    """The file is that of the same sizes, signature and grid, with each size once."""
+    """The file has the choices for the same sizes, signature and grid, with each size once."""
     sizes = [{"n": 1 << 20}, {"n": 1000}]
     asked: dict[str, Any] = {"gpu": "h100,mi300x,sm_90"}
     described = occupancy_lab.tune_sizes(
         f"{script}:double", sizes, signature="*fp32,n", grid="cdiv(n, BLOCK)", **asked
     )
-    assert tune_script(f"{script}:main", **asked) == described
+    found = tune_script(f"{script}:main", **asked)
+    assert choices(found) == choices(described)
+    times = {"gpus": described.gpus, "basis": described.basis}
+    assert dataclasses.replace(found, **times) == described
     assert [len(described.gpus[gpu]) for gpu in ("h100", "mi300x")] == [2, 2]
+
+
+def test_a_page_of_tune_and_one_of_explain_have_the_same_times(script: str) -> None:
+    """Both are within the program, and say so; without a program it is the time between events."""
+    file = tune_script(f"{script}:main", gpu="h100")
+    explained = explain_script(f"{script}:main", gpu="h100", compared=False)
+    times = [line.record.prediction for line in explained.lines if line.record is not None]
+    assert [(one.predicted_us, one.predicted_high_us) for one in file.gpus["h100"]] == [
+        (round(one.us, 3), round(one.high_us, 3)) for one in times if one is not None
+    ][:2]
+    assert "each is as a profiler gives it." in file.to_markdown()
+    asked: dict[str, Any] = {"signature": "*fp32,n", "grid": "cdiv(n, BLOCK)", "gpu": "h100"}
+    apart = occupancy_lab.tune_sizes(f"{script}:double", [{"n": 1000}], **asked)
+    assert "each is between events." in apart.to_markdown()
+    assert apart.gpus["h100"][0].predicted_us > file.gpus["h100"][1].predicted_us + 1.5
 
 
 def test_what_the_program_writes_down_is_found_at_its_launches(script: str, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_ranges_that_are_alike_are_one_sentence() -> None:
     )
     other = dataclasses.replace(other, predicted_low_us=4.0)
     page = file_of(one, other).to_markdown()
-    assert "us is predicted; 80% of the launches should take 0.80 to 1.60 times that." in page
+    assert "launches that are chosen for it should take 0.80 to 1.60 times that." in page
     assert "(" not in page.split("KIND |")[1].split("Each has")[0]
     wider = dataclasses.replace(other, predicted_high_us=9.0)
     assert "5.00 (4.00 to 9.00)" in file_of(one, wider).to_markdown()
