@@ -109,9 +109,9 @@ def test_stored_launch_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path:
 from occupancy_lab.tracing.explain import explain
 found = explain(
     kernel={str(Path(__file__).with_name("launched_kernels.py"))!r} + ":transpose",
-    signature="x_ptr=*fp16,y_ptr=*fp16,M=4096,N=2048",
+    signature="x_ptr=*fp16,y_ptr=*fp16,M=512,N=256",
     constexprs="BLOCK=64",
-    grid="64x32",
+    grid="8x4",
     bytes_read="2 * M * N",
     bytes_written="2 * M * N",
     gpu="h200,mi300x",

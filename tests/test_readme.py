@@ -36,9 +36,13 @@ def commands(language: str = "sh") -> list[str]:
     return re.sub(r"\\\n *", "", "".join(blocks(language))).splitlines()
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("command", [line for line in commands() if "occupancy-lab" in line])
 def test_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each occupancy-lab command of the pages runs and prints something."""
+    """Each occupancy-lab command of the pages runs and prints something.
+
+    Launches near those that a command explains have tests of their own.
+    """
     (tmp_path / "examples").symlink_to(ROOT / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")

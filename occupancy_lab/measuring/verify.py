@@ -54,6 +54,8 @@ PROFILED = 3
 """Configurations that Nsight Compute profiles, which takes some 3 s for each."""
 MAX_ELEMENTS_PER_THREAD = 64
 """Above this, ptxas takes many seconds for a kernel."""
+FEW_ELEMENTS_PER_THREAD = 32
+"""Up to this, any kernel compiles in a second or two."""
 
 DRIVER, LAUNCH, NCU = "driver", "cooperative launch", "ncu"
 
@@ -226,7 +228,9 @@ def grid_of_configs(
 ) -> tuple[Config, ...]:
     """Return the configurations of *num_warps* and *num_stages*, or of `verify_here`'s defaults.
 
-    For a kernel with `configs`, it returns these, or their blocks with the given values.
+    For a kernel with `configs`, it returns these, or their blocks with the given values. A block
+    with many elements per thread, more than in any of these, is left out: it may take many seconds
+    to compile.
     """
     if kernel.configs is not None:
         configs = kernel.configs(problem)
@@ -237,7 +241,10 @@ def grid_of_configs(
             num_warps or dict.fromkeys(one.num_warps for one in configs),
             num_stages or dict.fromkeys(one.num_stages for one in configs),
         )
-        return tuple(Config(*one) for one in itertools.product(*knobs))
+        few = FEW_ELEMENTS_PER_THREAD * gpu.architecture.warp_size
+        most = max([few, *(one.block_size / one.num_warps for one in configs)])
+        found = (Config(*one) for one in itertools.product(*knobs))
+        return tuple(one for one in found if one.block_size <= most * one.num_warps)
     architecture = gpu.architecture
     block_size = chosen_config(kernel, problem, gpu, {}).block_size
     threads_at_least = block_size / MAX_ELEMENTS_PER_THREAD

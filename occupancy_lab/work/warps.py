@@ -181,8 +181,11 @@ class Warps:
 
     def warps_of(self, mask: Any) -> Any:
         """Return the warps with a thread in *mask*, for each program or once for all."""
+        warps = self.launched.threads // self.code.lanes
         if mask.shape[1] == 1:
-            return mask[:, 0] * (self.launched.threads // self.code.lanes)
+            return mask[:, 0] * warps
+        if mask.all():  # which is known much sooner than each warp's threads
+            return np.full(len(mask), warps)
         return by_warp(mask, self.code.lanes).any(axis=2).sum(axis=1)
 
     def _leave(self, block: Block) -> list[tuple[int, Any]]:

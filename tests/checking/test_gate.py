@@ -195,9 +195,15 @@ def test_the_base_branch_rows_are_fetched(
 
 @pytest.mark.slow
 def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
-    """Each command of the kernels' workflow runs, and the kernels pass the checks."""
+    """Each command of the kernels' workflow runs, and kernels that each check is for pass.
+
+    The workflow itself compiles more of them.
+    """
     path = ROOT / ".github" / "workflows" / "kernels.yml"
     launches = yaml.safe_load(path.read_text("utf-8"))["env"]["LAUNCHES"]
+    for more, fewer in (("781,4096,12672", "781,4096"), ("8,16", "8"), ("1,2", "2")):
+        assert f" {more} " in launches
+        launches = launches.replace(f" {more} ", f" {fewer} ")
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
     shutil.copytree(ROOT / "kernels", tmp_path / "kernels")
     (tmp_path / "base").symlink_to(tmp_path)  # the same files, which are compiled once
@@ -214,7 +220,7 @@ def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
         )
         assert done.returncode == 0, done.stdout + done.stderr
         assert "::error" not in done.stderr
-    assert summary.read_text("utf-8").count("24 unchanged.") == 3
+    assert summary.read_text("utf-8").count("4 unchanged.") == 3
     assert (tmp_path / "build" / "checks.xml").exists()
 
 

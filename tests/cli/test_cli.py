@@ -46,6 +46,7 @@ def test_forms_say_the_same() -> None:
     assert num_programs in " ".join(run(*asked).stdout.split())
 
 
+@pytest.mark.usefixtures("alone")
 def test_gpus_may_be_repeated_or_listed() -> None:
     """Several GPUs are given with commas, with several options, or both."""
     values = json_of(
@@ -54,6 +55,7 @@ def test_gpus_may_be_repeated_or_listed() -> None:
     assert [record["target"] for record in values["records"]] == ["sm_90", "gfx942", "gfx1100"]
 
 
+@pytest.mark.usefixtures("alone")
 def test_options_reach_the_compiler() -> None:
     """Rows, dtype, kernel, block size, warps and stages are as asked for."""
     options = "--rows 7 --dtype float16 --kernel softmax --block-size 2048 --num-warps 4"
@@ -196,6 +198,7 @@ def test_output_fits_80_columns_without_colour() -> None:
     assert max(map(len, done.stdout.splitlines())) <= 80
 
 
+@pytest.mark.usefixtures("alone")
 def test_cache_directory_is_used(tmp_path: Path) -> None:
     """--cache-dir keeps compiled kernels, and --no-cache keeps none."""
     asked = ("explain", "--cols", "100", "--gpu", "sm_90")

@@ -35,7 +35,6 @@ GRANULES = {"gfx908": 4, "gfx1250": 16}
 """VGPRs per step of the descriptor's count; 8 for other architectures."""
 GRID = [
     (256, 1, 1, {}),
-    (1024, 8, 2, {}),
     (1024, 8, 2, {"waves_per_eu": 2}),
     (16384, 4, 2, {}),
 ]

@@ -330,6 +330,16 @@ def test_one_launch_is_the_kernels_own(name: str, monkeypatch: pytest.MonkeyPatc
     assert (config, num_programs, done) == (CONFIG, 7, "done")
 
 
+def test_no_thread_takes_many_more_elements_than_its_author_gives_one() -> None:
+    """Given warps take the blocks of a kernel's own configurations, but not too much of one."""
+    kernel, problem = load_kernel("softmax_tile"), Problem(4096, 781)
+    configs = grid_of_configs(kernel, problem, find_gpu("h200"), (2, 4), (1, 2))
+    blocks = {(one.num_warps, one.block_size) for one in configs}
+    assert {one.num_stages for one in configs} == {1, 2}
+    assert blocks == {(2, 1024), (2, 2048), (4, 1024), (4, 2048), (4, 4096)}
+    assert max(one.block_size / one.num_warps for one in kernel.configs(problem)) == 1024
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("kernel", ["softmax", "softmax_row", "vector_add"])
 def test_the_gpu_at_hand_agrees(kernel: str) -> None:

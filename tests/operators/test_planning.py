@@ -54,7 +54,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         one.cache_clear()
 
 
-@pytest.mark.parametrize(("rows", "cols"), [(4096, 67), (1, 5000), (65_536, 64)])
+@pytest.mark.parametrize(("rows", "cols"), [(4096, 67), (1, 5000)])
 def test_the_choice_is_tunes(rows: int, cols: int) -> None:
     """A dense matrix is launched as `tune` predicts to be best."""
     problem = Problem(rows, cols)

@@ -171,8 +171,8 @@ def test_disk_that_fills_up_is_no_error(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 SWEEP = [
-    *(TOOL, "sweep", "--cols", "781", "--gpu", "h100,mi300x", "--csv"),
-    *("--num-warps", "2,4,8", "--num-stages", "1,2"),
+    *(TOOL, "sweep", "--cols", "781", "--rows", "99", "--gpu", "h100", "--csv"),
+    *("--num-warps", "1,2,4,8", "--num-stages", "1,2,3"),
 ]
 SWEPT = 12
 """The number of rows of SWEEP."""
