@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -219,7 +219,7 @@ def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCo
         "static_shared": static_shared(elf, kernel_name, arch),
         "barriers": barriers,
     }
-    return found, CubinCode(text.content, own_code(elf, symbols, text), arch)
+    return found, CubinCode(text.content, own_code(elf, text), arch)
 
 
 def digest(code: bytes | memoryview) -> int:
@@ -243,11 +243,12 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
     return text
 
 
-def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
+def own_code(elf: Elf, text: Section) -> memoryview:
     """Return the instructions in *text* without the compiler's subroutines, which come last."""
+    table = elf.section(".symtab")
     starts = (
         symbol.value
-        for symbol in symbols
+        for symbol in (elf.symbols(table) if table else ())
         if symbol.name.startswith(SUBROUTINE)
         and symbol.section < len(elf.sections)
         and elf.sections[symbol.section] is text

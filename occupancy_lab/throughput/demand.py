@@ -127,7 +127,8 @@ class Demand:
     evicted_bytes: float = 0.0
     """Dirty lines of earlier launches that are written back to make room in the L2 cache."""
     atomics: float = 0.0
-    """Cycles that the L2 cache takes for the atomic operations of all programs."""
+    """Cycles that the L2 cache takes for the atomic operations of all programs, and
+    multiprocessors for the fences before these."""
     is_followed: bool = True
     """Whether the program is a replay of its binary."""
     together: int = 2
@@ -322,7 +323,8 @@ def demand_of(doing: Doing) -> Demand | None:
         missed=missed,
         first=_first(counts, executed, read - memory.local_read_bytes, missed),
         again=memory.kept is not None,
-        atomics=atomic_cycles(counts, executed),
+        atomics=atomic_cycles(counts, executed)
+        + FENCE_CYCLES * program.fences * programs / (gpu.multiprocessors or 1),
         is_followed=is_followed,
         together=doing.together or 2,
         strides=_strides(counts),
@@ -521,11 +523,15 @@ of 32 to 2048 numbers to 1 to 64 rows (reports/data/rows-h200.csv)."""
 WIDE_BYTES = 16
 """An atomic operation of this many bytes per thread is a request of its own. Narrower ones of a
 thread are in a row of this many bytes, so that each requests the same sectors again."""
-ATOMIC_SLICES, SLICE_BYTES = 42.0, 512
+ATOMIC_SLICES, SLICE_BYTES = 76.0, 512
 """How many slices work at once where addresses are spread over all of them, and the bytes that lie
-in one slice; with few such pieces some share a slice. These, and the first value above, are from
-the launches of `add_each` in reports/data/atomics-h100.csv, and the second is from 45 launches on
-an H200 that add rows of integers."""
+in one slice; with few such pieces some share a slice. From the relaxed additions in
+reports/data/atomics-h200.csv; the first value above is from those in atomics-h100.csv, and the
+second is from 45 launches on an H200 that add rows of integers."""
+FENCE_CYCLES = 36.0
+"""Cycles of a multiprocessor for each fence of a warp, which precedes each addition unless that is
+relaxed. The additions in reports/data/atomics-h200.csv and rows-h200.csv take 29 to 57 cycles per
+fence longer than relaxed ones where they do not wait for the same slices."""
 LOCK_CYCLES, LOCK_BYTES = 3450.0, 43.0
 """Cycles from one holder of a lock to the next, without the bytes that a holder moves, and the
 bytes that it moves per cycle. From six launches on an H100 and an H200 of the norms whose gradients

@@ -152,17 +152,19 @@ class L1Cache:
         """Return the share of a store's lines that are merged with the stores before.
 
         Stores of *size* bytes per thread by several warps to the same line, one after the other, go
-        to the L2 cache together, and so do those of successive instructions, except for the bytes
-        of sectors of which a store fills less than half.
+        to the L2 cache together, and so do those of successive instructions, except for stores that
+        fill less than half of their sectors.
         """
         if len(address) == 1:
             return 0.0
         of_warps = in_order(by_warp(np.where(threads, address // LINE, NOWHERE), self.lanes))
         wanted = of_warps[firsts(of_warps)]
         lines = np.unique(wanted)
-        again = len(wanted) - len(lines)
-        if 2 * size * int(threads.sum()) >= SECTOR * len(np.unique(address[threads] // SECTOR)):
-            again += int(np.isin(lines, self.stored).sum())
+        sectors = len(np.unique(address[threads] // SECTOR))
+        if 2 * size * int(threads.sum()) < SECTOR * sectors:
+            self.stored = lines[:0]
+            return 0.0
+        again = len(wanted) - len(lines) + int(np.isin(lines, self.stored).sum())
         self.stored = lines[:0] if len(lines) > OPEN_LINES else lines
         return MERGED_STORES * again / len(wanted)
 

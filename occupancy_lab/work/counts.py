@@ -621,6 +621,8 @@ class Program:
     """The same for stores and atomic operations."""
     waits: float = 0.0
     """How often the program waits for other programs."""
+    fences: float = 0.0
+    """How often its warps wait until the whole GPU sees what they have stored."""
     common: Common | None = None
     """None where there are no such tables, or where the programs empty the L1 cache."""
     phases: float = 0.0

@@ -92,10 +92,11 @@ class SassRun(Run):
     ) -> None:
         elf = cubin.read_elf(binary, cubin.EM_CUDA, "a cubin")
         self.arch = arch = cubin.compute_capability(elf)
-        content = cubin.kernel_text(elf, texts.name).content
+        text = cubin.kernel_text(elf, texts.name)
+        content = text.content
         names = parameters_of(texts.ttir, texts.name)
         passed = Passed.of_cubin(elf, texts.name, names, arguments, values)
-        code = read_code(content, arch, passed.tables)
+        code = read_code(content, arch, passed.tables, len(cubin.own_code(elf, text)))
         places = [one or UNKNOWN_PLACE for one in read_lines(elf, texts.name, texts.ptx)]
         once = {one: one for one in places}
         kinds = [

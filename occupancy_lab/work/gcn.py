@@ -125,7 +125,9 @@ class GcnCode:
     slots: int = ACCUMULATION + SCRATCH_WORDS
     lanes: int = LANES
     usual: Mapping[int, bool] = field(default_factory=dict)
-    """As in `Code`; it is empty because nothing in AMD's library keeps arrays in local memory."""
+    avoided: Mapping[int, bool] = field(default_factory=dict)
+    """As in `Code`; they are empty because nothing in AMD's library keeps arrays in local memory, or
+    calls subroutines."""
 
     @property
     def working_loops(self) -> Mapping[int, set[int]]:

@@ -106,6 +106,9 @@ STG, ST, STS, STL, STSM, LDGSTS = 0x186, 0x185, 0x188, 0x187, 0x044, 0x1AE
 ATOMG_FLOAT, ATOMG, ATOMG_CAS, ATOM, ATOMS = 0x1A3, 0x1A8, 0x1A9, 0x18A, 0x18C
 RED, REDG = 0x18E, 0x1A6
 ATOMICS = frozenset({ATOMG, ATOMG_FLOAT, ATOMG_CAS, ATOM, RED, REDG})
+MEMBAR, SCOPE_BIT, GPU_SCOPE = 0x192, 76, 2
+"""The fence, the position of the 3 bits of its scope, and the scope of a GPU; only that of a system
+is wider (nvdisasm)."""
 ATOMIC_WIDE_BEFORE, ATOMIC_WIDE, ATOMIC_DOUBLE = frozenset({2, 5, 6}), frozenset({2, 3}), 7
 """The codes of 8-byte types of atomic operations (U64, S64, F64; from Hopper on U64, S64) and of
 F64."""
@@ -539,3 +542,8 @@ def _behind(source: Source) -> Source:
     if source.bank is None:
         return Constant(0)
     return Constant(source.number + 4, source.bank)
+
+
+def is_gpu_fence(word: int) -> bool:
+    """Tell whether an instruction waits until the whole GPU sees what its warp has stored."""
+    return word & 0x1FF == MEMBAR and word >> SCOPE_BIT & 7 >= GPU_SCOPE

@@ -112,6 +112,11 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
         memory_code_cycles=replay.memory_code_cycles,
         waits=sum(entered[one] for one in waiting) / weight,
         phases=phases(code, executions) / weight,
+        fences=sum(
+            times
+            for number, times in _executed(code, mean)
+            if operations.is_gpu_fence(code.words[number])
+        ),
         common=None if empties else _common(accesses, replay_of, programs, weight),
     )
     loaded, stored = (_local_bytes(code, mean, one) for one in (operations.LDL, operations.STL))

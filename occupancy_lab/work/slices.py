@@ -91,6 +91,9 @@ class Code:
     loops: Mapping[int, set[int]]
     """The blocks of each loop by its first block, outer loops first."""
     lanes: int = operations.WARP
+    subroutines: int | None = None
+    """The first instruction of the compiler's subroutines, which come last; None if there are
+    none."""
 
     @functools.cached_property
     def opcodes(self) -> Sequence[int]:
@@ -132,6 +135,32 @@ class Code:
         return found
 
     @functools.cached_property
+    def avoided(self) -> Mapping[int, bool]:
+        """The usual outcome of jumps of which only one side calls a subroutine of the compiler.
+
+        These are the slow paths of divisions and square roots, for infinite and denormal numbers
+        and the like.
+        """
+        if self.subroutines is None:
+            return {}
+        calls = {
+            start
+            for start, block in self.blocks.items()
+            if block.jump is not None and block.jump.opcode == CALL
+            if (block.jump.target or 0) >= self.subroutines
+        }
+        found = {}
+        for block in self.blocks.values():
+            jump = block.jump
+            if jump is None or not jump.conditions:
+                continue
+            if block.start in calls:
+                found[block.stop - 1] = False
+            elif (block.stop in calls) != (jump.target in calls):
+                found[block.stop - 1] = block.stop in calls
+        return found
+
+    @functools.cached_property
     def working_loops(self) -> Mapping[int, set[int]]:
         """All loops except single blocks in which a warp retries waiting for a copy."""
         waiting = {
@@ -162,10 +191,16 @@ def _onward(blocks: Mapping[int, Block], start: int) -> set[int]:
     return found
 
 
-def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = b"") -> Code:
+def read_code(
+    code: bytes | memoryview,
+    arch: int,
+    tables: bytes | memoryview = b"",
+    own: int | None = None,
+) -> Code:
     """Return the instructions in *code*, for sm_*arch*, as basic blocks.
 
-    *tables* has the code offsets that jumps by register may lead to.
+    *tables* has the code offsets that jumps by register may lead to. After *own* bytes the
+    compiler's subroutines follow.
 
     Raises:
         BinaryError: the code is too long or has an unknown kind of jump.
@@ -186,7 +221,9 @@ def read_code(code: bytes | memoryview, arch: int, tables: bytes | memoryview = 
     named = [one // BYTES for one in offsets if one % BYTES == 0 and by_register]
     syncs = [number for number, word in enumerate(words) if word & 0x1FF == BSYNC]
     starts = {*named, *syncs, *(number + 1 for number in syncs)}
-    return Code(words, decoder, *blocks_of(len(words), starts, jumps, named))
+    subroutines = None if own is None else own // BYTES
+    blocks, loops = blocks_of(len(words), starts, jumps, named)
+    return Code(words, decoder, blocks, loops, subroutines=subroutines)
 
 
 def _jump(number: int, word: int, decoder: Decoder, arch: int) -> Jump:

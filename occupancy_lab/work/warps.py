@@ -237,6 +237,8 @@ class Warps:
                 if taken is None:
                     taken = self._turns.taken(number, self.mask, self._skipping.repeat)
                 value = taken
+            elif value is None and number in self.code.avoided:
+                value = np.full((1, 1), self.code.avoided[number])
             elif value is None:
                 self._note(number)
                 value = self._assumed(number, jump)
@@ -250,8 +252,8 @@ class Warps:
     def _assumed(self, number: int, jump: Jump) -> Any:
         """Return whether a jump with an unknown condition is taken; None means both ways.
 
-        Loops are left as soon as possible after they are entered. Subroutines of the compiler are
-        not called. Threads exit early where conditions are assumed to be false.
+        Loops are left as soon as possible after they are entered. Threads exit early where
+        conditions are assumed to be false.
         """
         if jump.opcode in {CALL, EXIT, TRAP}:
             ends = jump.opcode == EXIT and not self.both and not self.assume
