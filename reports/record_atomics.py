@@ -26,26 +26,44 @@ if TYPE_CHECKING:
 
 DATA = Path(__file__).parent / "data"
 PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
-COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "predicted_us", "us")
+COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "sem", "predicted_us", "us")
+SEMS = ("acq_rel", "relaxed")
+"""The memory semantics of the additions: Triton's default, and that of torch.compile's kernels."""
 BLOCK, ROOM = 1024, 1 << 26
 """Elements of a program, and of each tensor."""
 
 
 @triton.jit
-def add_each(x, out, n, ADDRESSES: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+def add_each(
+    x,
+    out,
+    n,
+    ADDRESSES: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SEM: tl.constexpr,
+):
     """Add each element to one of ADDRESSES elements, which are STRIDE apart, in rotation."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     values = tl.load(x + at, mask=at < n)
-    tl.atomic_add(out + (at % ADDRESSES) * STRIDE, values, mask=at < n)
+    tl.atomic_add(out + (at % ADDRESSES) * STRIDE, values, mask=at < n, sem=SEM)
 
 
 @triton.jit
-def add_sums(x, out, n, ADDRESSES: tl.constexpr, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+def add_sums(
+    x,
+    out,
+    n,
+    ADDRESSES: tl.constexpr,
+    STRIDE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    SEM: tl.constexpr,
+):
     """Add each block's sum to one of ADDRESSES elements, which are STRIDE apart, in rotation."""
     block = tl.program_id(0)
     at = block * BLOCK + tl.arange(0, BLOCK)
     total = tl.sum(tl.load(x + at, mask=at < n, other=0), axis=0)
-    tl.atomic_add(out + (block % ADDRESSES) * STRIDE, total)
+    tl.atomic_add(out + (block % ADDRESSES) * STRIDE, total, sem=SEM)
 
 
 ADDITIONS = {one.__name__: one for one in (add_each, add_sums)}
@@ -56,10 +74,11 @@ def launches() -> Iterator[dict[str, Any]]:
     addresses = (1, 2, 8, 32, 64, 1024, 1 << 16, 1 << 20)
     each = ("add_each", (1 << 20, 1 << 23), addresses, (1, 8, 32))
     sums = ("add_sums", (1 << 22, 1 << 26), (1, 16, 256, 4096), (1,))
-    for dtype, (kernel, *choices) in itertools.product(("float32", "int32"), (each, sums)):
+    dtypes = ("float32", "int32")
+    for sem, dtype, (kernel, *choices) in itertools.product(SEMS, dtypes, (each, sums)):
         for n, addresses, stride in itertools.product(*choices):
             found = {"kernel": kernel, "n": n, "addresses": addresses, "stride": stride}
-            yield found | {"dtype": dtype}
+            yield found | {"dtype": dtype, "sem": sem}
 
 
 def measure(row: Mapping[str, Any]) -> float:
@@ -69,7 +88,7 @@ def measure(row: Mapping[str, Any]) -> float:
     kind = getattr(torch, row["dtype"])
     x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
     grid = (triton.cdiv(row["n"], BLOCK),)
-    given = (x, out, row["n"], row["addresses"], row["stride"], BLOCK)
+    given = (x, out, row["n"], row["addresses"], row["stride"], BLOCK, row["sem"])
 
     def launch() -> None:
         ADDITIONS[row["kernel"]][grid](*given)
@@ -142,6 +161,7 @@ def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed
         n, addresses, stride = (int(row[one]) for one in ("n", "addresses", "stride"))
         tensor = Pointer(row["dtype"], 4 * ROOM)
         constexprs = {"ADDRESSES": addresses, "STRIDE": stride, "BLOCK": BLOCK}
+        constexprs["SEM"] = row["sem"]
         launch = Launch((tensor, tensor, n), constexprs, (-(-n // BLOCK),))
         launches.append((f"{__file__}:{row['kernel']}", launch))
     return records_of(launches, key)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, measure_or_predict, predicted_times, records_of
+from record_atomics import PREDICTED, SEMS, measure_or_predict, predicted_times, records_of
 from record_tunes import rows_of
 
 if TYPE_CHECKING:
@@ -22,25 +22,26 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Failed, Record
 
 DATA = Path(__file__).parent / "data"
-COLUMNS = ("programs", "width", "rows", "dtype", "us", *PREDICTED)
+COLUMNS = ("programs", "width", "rows", "dtype", "sem", "us", *PREDICTED)
 ROOM = 1 << 20
 """Elements of each tensor."""
 
 
 @triton.jit
-def add_rows(x, out, WIDTH: tl.constexpr, ROWS: tl.constexpr):
+def add_rows(x, out, WIDTH: tl.constexpr, ROWS: tl.constexpr, SEM: tl.constexpr):
     """Add the first WIDTH elements of x to one of ROWS rows, in rotation."""
     at = tl.arange(0, WIDTH)
     row = tl.program_id(0) % ROWS
-    tl.atomic_add(out + row * WIDTH + at, tl.load(x + at))
+    tl.atomic_add(out + row * WIDTH + at, tl.load(x + at), sem=SEM)
 
 
 def launches() -> Iterator[dict[str, Any]]:
     """Yield the launches as rows without times."""
-    choices = (2048, 16384), (32, 128, 512, 2048), (1, 64), ("int32", "float32")
-    for programs, width, rows, dtype in itertools.product(*choices):
+    choices = (2048, 16384), (32, 128, 512, 2048), (1, 64), ("int32", "float32"), SEMS
+    for programs, width, rows, dtype, sem in itertools.product(*choices):
         if programs > 2048 or width <= 128 or rows == 1:  # noqa: PLR2004 - the others are short
-            yield {"programs": programs, "width": width, "rows": rows, "dtype": dtype}
+            found = {"programs": programs, "width": width, "rows": rows, "dtype": dtype}
+            yield found | {"sem": sem}
 
 
 def measure(row: Mapping[str, Any]) -> float:
@@ -51,7 +52,7 @@ def measure(row: Mapping[str, Any]) -> float:
     x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
 
     def launch() -> None:
-        add_rows[row["programs"],](x, out, row["width"], row["rows"])
+        add_rows[row["programs"],](x, out, row["width"], row["rows"], row["sem"])
 
     found: float = triton.testing.do_bench(launch, warmup=2, rep=8, quantiles=(0.5,))
     return 1e3 * found
@@ -66,6 +67,7 @@ def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed
     for row in rows:
         tensor = Pointer(row["dtype"], 4 * ROOM)
         keywords = {name.upper(): int(row[name]) for name in ("width", "rows")}
+        keywords["SEM"] = row["sem"]
         launch = Launch((tensor, tensor), keywords, (int(row["programs"]),))
         made.append((f"{__file__}:add_rows", launch))
     return records_of(made, key)

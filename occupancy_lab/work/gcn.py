@@ -126,8 +126,8 @@ class GcnCode:
     lanes: int = LANES
     usual: Mapping[int, bool] = field(default_factory=dict)
     avoided: Mapping[int, bool] = field(default_factory=dict)
-    """As in `Code`; they are empty because nothing in AMD's library keeps arrays in local memory, or
-    calls subroutines."""
+    """As in `Code`; both are empty: AMD's library keeps no arrays in local memory, and has no
+    subroutines."""
 
     @property
     def working_loops(self) -> Mapping[int, set[int]]:
