@@ -322,6 +322,14 @@ def sines(x, y, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
+def divisions(x, y, n, BLOCK: tl.constexpr):
+    """Divide each number by its square root, both rounded to the nearest number."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + at, at < n)
+    tl.store(y + at, tl.div_rn(value, tl.sqrt_rn(value)), at < n)
+
+
+@triton.jit
 def sum_up_chunks(x_ptr, y_ptr, n, BLOCK: tl.constexpr):
     """Replace each chunk of BLOCK numbers by its running sum."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

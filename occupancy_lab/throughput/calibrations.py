@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.compiling.store import MOST_BYTES, read_kept, store_directory, write_kept
 from occupancy_lab.files import read_bytes
+from occupancy_lab.gpus import devices
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,6 +89,23 @@ def measured_units(gpu: Gpu) -> Mapping[str, float]:
     """Return what `calibrate` measured of such a GPU's units; empty where it was not run."""
     own = _calibrations().get(gpu.key)
     return {} if own is None else own.units
+
+
+def l2_share(gpu: Gpu) -> float:
+    """Return a multiprocessor's share of the L2 cache, relative to that of an H100.
+
+    Where it was not measured, it follows from the size of the cache, because all slices of an
+    architecture are equal: an H200 has 96 and an H100 has 80, of 640 KiB each (Nsight Compute). 1
+    for other architectures, whose slices are not known.
+    """
+    measured = measured_units(gpu).get("l2_loads")
+    if measured is not None:
+        return measured / FITTED_UNITS["l2_loads"]
+    model = devices()[FITTED_TO]
+    if model.target != gpu.target:
+        return 1.0
+    own, fitted = ((one.l2_bytes or 0) / (one.multiprocessors or 1) for one in (gpu, model))
+    return own / fitted if own and fitted else 1.0
 
 
 def known_calibrations() -> tuple[Calibration, ...]:

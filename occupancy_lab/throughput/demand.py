@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import ctas_per_sm
+from occupancy_lab.throughput.calibrations import l2_share
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.work.counts import (
     CACHED_CYCLES,
@@ -323,7 +324,7 @@ def demand_of(doing: Doing) -> Demand | None:
         missed=missed,
         first=_first(counts, executed, read - memory.local_read_bytes, missed),
         again=memory.kept is not None,
-        atomics=atomic_cycles(counts, executed)
+        atomics=atomic_cycles(counts, executed, l2_share(gpu))
         + FENCE_CYCLES * program.fences * programs / (gpu.multiprocessors or 1),
         is_followed=is_followed,
         together=doing.together or 2,
@@ -523,11 +524,11 @@ of 32 to 2048 numbers to 1 to 64 rows (reports/data/rows-h200.csv)."""
 WIDE_BYTES = 16
 """An atomic operation of this many bytes per thread is a request of its own. Narrower ones of a
 thread are in a row of this many bytes, so that each requests the same sectors again."""
-ATOMIC_SLICES, SLICE_BYTES = 76.0, 512
-"""How many slices work at once where addresses are spread over all of them, and the bytes that lie
-in one slice; with few such pieces some share a slice. From the relaxed additions in
-reports/data/atomics-h200.csv; the first value above is from those in atomics-h100.csv, and the
-second is from 45 launches on an H200 that add rows of integers."""
+ATOMIC_SLICES, SLICE_BYTES = 63.0, 512
+"""How many of an H100's slices work at once where addresses are spread over all of them, and the
+bytes that lie in one slice; with few such pieces some share a slice. From the relaxed additions in
+reports/data/atomics-h200.csv, as an H200 has a fifth more slices; the first value above is from
+atomics-h100.csv, and the second is from 45 launches on an H200 that add rows of integers."""
 FENCE_CYCLES = 36.0
 """Cycles of a multiprocessor for each fence of a warp, which precedes each addition unless that is
 relaxed. The additions in reports/data/atomics-h200.csv and rows-h200.csv take 29 to 57 cycles per
@@ -538,12 +539,15 @@ bytes that it moves per cycle. From six launches on an H100 and an H200 of the n
 Triton's tutorial adds under a lock, with 12 to 128 programs per lock."""
 
 
-def atomic_cycles(counts: Counts, executed: Executed | None) -> float:
-    """Return the cycles for which atomic operations or locks serialize a launch."""
+def atomic_cycles(counts: Counts, executed: Executed | None, share: float) -> float:
+    """Return the cycles for which atomic operations or locks serialize a launch.
+
+    *share* is a multiprocessor's share of the L2 cache, relative to that of an H100.
+    """
     waited = {one.place for one in counts.unknowns if one.assumed == NO_WAIT}
     locks = [place for place, one in enumerate(counts.accesses) if one.place in waited]
     held = max((_lock_cycles(counts.accesses[place:]) for place in locks), default=0.0)
-    return max(_l2_cycles(counts, executed), held)
+    return max(_l2_cycles(counts, executed, ATOMIC_SLICES * share), held)
 
 
 def _lock_cycles(accesses: Sequence[Access]) -> float:
@@ -560,8 +564,10 @@ def _lock_cycles(accesses: Sequence[Access]) -> float:
     return programs / max(places, 1.0) * each if lock.writes else 0.0
 
 
-def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
+def _l2_cycles(counts: Counts, executed: Executed | None, slices: float) -> float:
     """Return the cycles that the L2 cache takes for the atomic operations of a launch.
+
+    So many *slices* of the cache work at once where addresses are spread over all of them.
 
     Operations on one address are serialized, and so are those in one slice, which only the binary
     gives. Without it, the operations of the source on one address count. Unknown addresses are
@@ -579,13 +585,13 @@ def _l2_cycles(counts: Counts, executed: Executed | None) -> float:
     if not touched or not found:
         return ATOMIC_CYCLES * max((again[one] / size for one, size in touched.items()), default=0)
     again.clear()
-    slices, largest = 0.0, max(touched, key=touched.__getitem__)
+    taken, largest = 0.0, max(touched, key=touched.__getitem__)
     most = _indexed_sectors(counts, found)
     for one in found:
         tensor = one.tensor if one.tensor in touched else largest
-        slices += _slice_cycles(one, tensors[tensor], most)
+        taken += _slice_cycles(one, tensors[tensor], most, slices)
         again[tensor] += one.threads.typical * one.thread_bytes
-    return max(slices, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
+    return max(taken, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
 
 
 def _indexed_sectors(counts: Counts, found: Iterable[GlobalAccess]) -> float | None:
@@ -600,8 +606,10 @@ def _indexed_sectors(counts: Counts, found: Iterable[GlobalAccess]) -> float | N
     return min(asked / max(sum(one.sectors.most for one in found), 1.0), 1.0)
 
 
-def _slice_cycles(one: GlobalAccess, tensor: Footprint, share: float | None) -> float:
-    """Return the cycles that slices of the L2 cache take for one atomic operation of a launch.
+def _slice_cycles(
+    one: GlobalAccess, tensor: Footprint, share: float | None, slices: float
+) -> float:
+    """Return the cycles that *slices* of the L2 cache take for one atomic operation of a launch.
 
     *share* is the result of `_indexed_sectors`; unknown addresses are then at random places of the
     *tensor*.
@@ -622,4 +630,4 @@ def _slice_cycles(one: GlobalAccess, tensor: Footprint, share: float | None) -> 
         each = max(each, FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES)
     elif pieces <= 1.0 and threads <= places:
         each *= ALONE
-    return threads * each * (1.0 / max(pieces, 1.0) + 1.0 / ATOMIC_SLICES)
+    return threads * each * (1.0 / max(pieces, 1.0) + 1.0 / slices)

@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import devices
 from occupancy_lab.prediction import BESIDE_UNITS, PARTS, Part, Quotient
-from occupancy_lab.throughput.calibrations import FITTED_TO, FITTED_UNITS, measured_units
+from occupancy_lab.throughput.calibrations import (
+    FITTED_TO,
+    FITTED_UNITS,
+    l2_share,
+    measured_units,
+)
 from occupancy_lab.throughput.demand import (
     L2_CYCLES,
     LOCAL_WAITED,
@@ -121,7 +126,7 @@ class Rounds:
         """Programs on the multiprocessor that has most of them."""
         self.awaited = demand.awaited(self.size)
         units = measured_units(gpu)
-        self.slices = _slices(gpu, units.get("l2_loads"))
+        self.slices = l2_share(gpu)
         self.mhz = (gpu.boost_mhz or 1) * (TENSOR_CLOCK if self.tensor else 1.0)
         is_cold = not demand.again and not events_us
         self.first = FIRST_CYCLES if is_cold and demand.read_bytes else 0.0
@@ -420,22 +425,6 @@ def _bandwidth(gpu: Gpu, read_gbs: float | None) -> float:
     if read_gbs is None or model.bandwidth_gbs is None:
         return gpu.bandwidth_gbs or 1.0
     return model.bandwidth_gbs * read_gbs / FITTED_UNITS["read_gbs"]
-
-
-def _slices(gpu: Gpu, l2_loads: float | None) -> float:
-    """Return a multiprocessor's share of the L2 cache, relative to that of an H100.
-
-    Where it was not measured, it follows from the size of the cache, because all slices of an
-    architecture are equal: an H200 has 96 and an H100 has 80, of 640 KiB each (Nsight Compute). 1
-    for other architectures, whose slices are not known.
-    """
-    if l2_loads is not None:
-        return l2_loads / FITTED_UNITS["l2_loads"]
-    model = devices()[FITTED_TO]
-    if model.target != gpu.target:
-        return 1.0
-    own, fitted = ((one.l2_bytes or 0) / (one.multiprocessors or 1) for one in (gpu, model))
-    return own / fitted if own and fitted else 1.0
 
 
 def _norm(cycles: Iterable[float], exponent: float) -> float:

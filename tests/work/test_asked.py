@@ -144,6 +144,14 @@ def test_stores_to_the_same_lines_merge(lines: int, share: float) -> None:
     assert found.merged / found.sectors == pytest.approx(share)
 
 
+def test_stores_that_fill_little_of_their_sectors_do_not_merge() -> None:
+    """Two warps that store 4 bytes to each sector of the same lines make two requests per line."""
+    asking = Asking(1, 64, lambda _: "x", BYTES)
+    apart = 32 * np.tile(np.arange(32), 2) + 4 * np.repeat(np.arange(2), 32)
+    visit(asking, 1, apart[None], operations.STG)
+    assert asking.by_instruction[1].merged == 0.0
+
+
 def test_a_row_at_an_unknown_index_is_counted() -> None:
     """Threads that share an unknown offset request as many sectors, or one more per warp."""
     asking = Asking(10, 64, lambda _: "x", BYTES)

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from compare_work import executed_of
 from first_texts import compiled_texts
-from launched_kernels import layer_norm, matmul, sines
+from launched_kernels import divisions, layer_norm, matmul, sines
+from record_rows import add_rows
 from recorded_work import recorded_launches
 
 from occupancy_lab import dry_run, tensor
@@ -267,3 +268,27 @@ def test_arrays_for_unusual_arguments_are_not_used() -> None:
     assert record.prediction is not None
     assert light is not None
     assert record.prediction.us < 1.5 * (light.us or 0)
+
+
+def test_slow_paths_of_divisions_and_roots_are_left_out() -> None:
+    """Subroutines that only infinite, denormal and such numbers need leave no number open."""
+    numbers = tensor((1 << 24,), "float32")
+    (record,) = dry_run(divisions, "h100")[(1 << 14,)](
+        numbers, numbers, 1 << 24, BLOCK=1024
+    ).records
+    assert record.executed is not None
+    assert record.executed.unknowns == ()
+    assert record.executed.instructions.exact is not None
+    assert record.prediction is not None
+    assert record.prediction.bound == "bandwidth"
+
+
+@pytest.mark.parametrize(("sem", "fences"), [("acq_rel", 4.0), ("relaxed", 0.0)])
+def test_additions_wait_for_fences_unless_they_are_relaxed(sem: str, fences: float) -> None:
+    """Each warp of a program waits before its addition by Triton's default, and else never."""
+    x, out = tensor((1 << 20,), "float32"), tensor((1 << 20,), "float32")
+    run = dry_run(add_rows, "h200")[(16384,)](x, out, WIDTH=512, ROWS=64, SEM=sem)
+    (record,) = run.records
+    assert record.executed is not None
+    assert record.executed.program is not None
+    assert record.executed.program.fences == fences
