@@ -219,10 +219,12 @@ def unseen() -> str:
         f" predicted, also how wide its ranges must be: of the last set, {those} launches of"
         f" {len({one['package'] for one in newest})} packages, {with_time} had a time, and"
         f" {of_newest}. Most launches without a time depend on the data. Up to seven times off were"
-        " one that fills a hash table until atomics succeed, kernels whose programs each use a"
-        " few bytes of many cache lines, one that writes what a mask selects, and one whose binary"
-        " takes too long to follow; up to a third off were kernels that keep several pipes busy"
-        " alike."
+        " one that fills a hash table until atomics succeed, one that counts labels of which most"
+        " are alike, kernels whose programs each use a few bytes of many cache lines, one that"
+        " writes what a mask selects, one that divides with exact rounding, and one whose binary"
+        " takes too long to follow; up to half off were kernels with two programs per SM, each of"
+        " which loads, computes and stores once, and up to a third those that keep several pipes"
+        " busy alike."
     )
 
 

@@ -17,7 +17,7 @@ def test_additions_are_predicted_within_an_eighth_in_the_median(gpu: str, count:
     errors = sorted(abs(float(one["predicted_us"]) / float(one["us"]) - 1) for one in timed)
     assert errors[len(errors) // 2] <= 0.125
     assert errors[3 * len(errors) // 4] <= 0.25
-    assert errors[9 * len(errors) // 10] <= 0.41
+    assert errors[9 * len(errors) // 10] <= 0.42
 
 
 def test_the_rows_are_what_the_lab_predicts() -> None:
