@@ -69,8 +69,8 @@ def test_several_values_of_each_setting_are_compared() -> None:
     found = compare(781, gpu="h100", num_warps="4,8", block_size=[1024, 2048])
     settings = [(one.config.block_size, one.config.num_warps) for one in found.records]
     assert settings == [(1024, 4), (1024, 8), (2048, 4), (2048, 8)]
-    assert CHOSEN_WORDS in found.document.sections[0].sentences
-    assert CHOSEN_WORDS not in compare(781, gpu="h100,mi300x").document.sections[0].sentences
+    assert CHOSEN_WORDS in found.to_document().sections[0].sentences
+    assert CHOSEN_WORDS not in compare(781, gpu="h100,mi300x").to_document().sections[0].sentences
 
 
 def test_matrices_are_compared() -> None:

@@ -87,7 +87,7 @@ def test_a_comparison_of_launches_that_do_not_fill_the_gpu() -> None:
 def test_long_names_of_compared_launches_number_the_columns() -> None:
     """The page says which launch each number is, and its tables have the numbers as headers."""
     asked: dict[str, Any] = {**TRANSPOSE, "num_warps": "4,8", "num_stages": "2,3", "gpu": "h100"}
-    found = compare_launches(**asked, grid="64x8").document
+    found = compare_launches(**asked, grid="64x8").to_document()
     first, *_ = (said for said in found.answer if said.startswith("**1**"))
     assert first.startswith("**1** is num_warps 4, num_stages 2; **2** is num_warps 4, num_stages")
     assert {table.headers[1:] for table in found.tables} == {("1", "2", "3", "4")}
