@@ -404,11 +404,14 @@ class _ArchitectureWords(dict[str, str]):
 
 
 def term_reasons(
-    terms: Sequence[str], architecture: Architecture, rocm: Rocm = Rocm.CURRENT
+    terms: Sequence[str],
+    architecture: Architecture,
+    rocm: Rocm = Rocm.CURRENT,
+    words: Mapping[str, str] = TERM_WORDS,
 ) -> str:
-    """Return why a formula without *terms* miscounts programs."""
+    """Return why a formula without *terms* miscounts programs, in the *words* of each term."""
     fields = _ArchitectureWords(architecture, rocm)
-    return "; and ".join(TERM_WORDS[term].format_map(fields) for term in terms)
+    return "; and ".join(words[term].format_map(fields) for term in terms)
 
 
 def _verdict(calculation: Calculation, copied: TutorialOccupancy, rocm: Rocm = Rocm.CURRENT) -> str:
