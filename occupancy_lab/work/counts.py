@@ -348,6 +348,17 @@ class Counts:
         return None if accesses == self.accesses else replace(self, accesses=accesses)
 
     @property
+    def is_indexed(self) -> bool:
+        """Whether the only unknown values are indices into tensors, from other tensors.
+
+        These are assumed to differ, like the rows of an embedding that are looked up: with repeated
+        rows, launches were predicted up to a third too short. Where the tensor itself is not known,
+        as in a grouped product, programs are assumed to share what they read.
+        """
+        unknowns = self.unknowns
+        return bool(unknowns) and all(one.steers == "address" and one.tensor for one in unknowns)
+
+    @property
     def steered(self) -> list[tuple[Place, Amount]]:
         """The loops whose trips depend on data and are not assumed, with what the source allows."""
         loops = (one for one in self.loops if one.assumed is None)
