@@ -1,8 +1,8 @@
 """How long any launch takes, from what its programs need of each unit of the GPU.
 
-The constants, in `demand`, `atomics` and `rounds`, were fitted to launches of 96 public kernels on an H100.
-For other GPUs they are scaled by data sheets. docs/times.md has the errors for kernels that they
-were not fitted to.
+The constants, in `demand`, `atomics` and `rounds`, were fitted to launches of 96 public kernels on
+an H100. For other GPUs they are scaled by data sheets. docs/times.md has the errors for kernels
+that they were not fitted to.
 """
 
 from __future__ import annotations
