@@ -247,6 +247,8 @@ def work_sentences(record: Record) -> Iterator[str]:
         yield from _exchanged(record)
         yield from _unknown(counts)
         yield from _limited_loops(record, counts)
+        if record.prediction is not None:
+            yield from _shared_addresses(counts)
         yield from _beyond(record, counts)
     yield from written_later(record)
     memory = record.memory
@@ -434,6 +436,22 @@ def _unknown(counts: Counts) -> Iterator[str]:
     if counts.not_counted:
         names = [f"{literal(name)} ({number})" for name, number in counts.not_counted.items()]
         yield f"Not counted: {listed(names)}."
+
+
+def _shared_addresses(counts: Counts) -> Iterator[str]:
+    """Say what a time assumes of atomic operations whose addresses are not known."""
+    places = dict.fromkeys(
+        line_words(one.place)
+        for one in counts.accesses
+        if one.reads and one.writes and not one.is_known
+    )
+    if places:
+        yield (
+            "The predicted time assumes that atomic operations at"
+            f" {listed([*places])} go to different addresses: one"
+            " address takes them one after the other, so that very many at few addresses take"
+            " longer than the range."
+        )
 
 
 def _limited_loops(record: Record, counts: Counts) -> Iterator[str]:

@@ -139,6 +139,18 @@ DONE: dict[str, Counts] = {
 }
 
 
+def test_a_time_says_what_it_assumes_of_unknown_atomic_addresses() -> None:
+    """Additions at unknown addresses may all go to one, which the sentence says with their line."""
+    first, *others = PLAIN.accesses
+    scatter = dataclasses.replace(first, reads=True, writes=True)
+    for is_known in (True, False):
+        one = dataclasses.replace(scatter, is_known=is_known)
+        (record,) = norm("h100", counts=dataclasses.replace(PLAIN, accesses=(one, *others))).records
+        assert record.prediction is not None
+        found = [said for said in work_sentences(record) if "one address takes them" in said]
+        assert len(found) == (not is_known)
+
+
 def test_an_unknown_value_has_one_sentence() -> None:
     """A value that a loop, an address and a mask depend on is mentioned once."""
     unknowns = tuple(Unknown(HERE, "values of row", one) for one in ("loop", "address", "mask"))
