@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from occupancy_lab.record import Failed, Record
 
 DATA = Path(__file__).parent / "data"
+KIND = "atomics"
 PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "sem", "predicted_us", "us")
 SEMS = ("acq_rel", "relaxed")
@@ -111,6 +112,16 @@ def records_of(launches: Iterable[tuple[str, Launch]], key: str) -> list[Record 
     return with_counts(compile_runs(asked, compiler), asked, compiler)
 
 
+def file_of(kind: str, key: str) -> Path:
+    """Return the file of a GPU with launches of a kind: "atomics", "rows"."""
+    return DATA / f"{kind}-{key}.csv"
+
+
+def read_recorded(kind: str, key: str) -> list[dict[str, Any]]:
+    """Return the rows of a GPU's file with launches of a kind."""
+    return rows_of(file_of(kind, key))
+
+
 def predict_again(
     path: Path,
     columns: Sequence[str],
@@ -125,13 +136,13 @@ def predict_again(
 
 def measure_or_predict(
     description: str | None,
-    file_of: Callable[[str], Path],
+    kind: str,
     columns: Sequence[str],
     measured: Callable[[], Iterable[Mapping[str, Any]]],
     predict: Callable[..., list[Record | Failed]],
     cells: Callable[[Record | Failed], dict[str, Any]],
 ) -> None:
-    """Write what is *measured* to --output; *predict* the file of the GPU of --predict again."""
+    """Write what is *measured* to --output; *predict* such a *kind* again for --predict."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--predict")
@@ -140,7 +151,7 @@ def measure_or_predict(
         write_rows(asked.output, columns, measured())
     if asked.predict:
         again = partial(predict, key=asked.predict)
-        predict_again(file_of(asked.predict), columns, again, cells)
+        predict_again(file_of(kind, asked.predict), columns, again, cells)
 
 
 def predicted_times(record: Record | Failed) -> dict[str, Any]:
@@ -167,21 +178,14 @@ def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed
     return records_of(launches, key)
 
 
-def file_of(key: str) -> Path:
-    """Return the file of a GPU."""
-    return DATA / f"atomics-{key}.csv"
-
-
-def read(key: str) -> list[dict[str, Any]]:
-    """Return the rows of a GPU's file."""
-    return rows_of(file_of(key))
+read = partial(read_recorded, KIND)
 
 
 def main() -> None:
     """Measure or predict."""
     measure_or_predict(
         __doc__,
-        file_of,
+        KIND,
         COLUMNS,
         lambda: [row | {"us": measure(row)} for row in launches()],
         predict,

@@ -19,8 +19,15 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, predict_again, predicted_times, records_of
-from record_tunes import rows_of, write_rows
+from record_atomics import (
+    PREDICTED,
+    file_of,
+    predict_again,
+    predicted_times,
+    read_recorded,
+    records_of,
+)
+from record_tunes import write_rows
 from work_ncu import read_counts
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
-DATA = Path(__file__).parent / "data"
+KIND = "pieces"
 MOVED = ("dram_read_bytes", "dram_written_bytes")
 COLUMNS = (
     *("kernel", "dtype", "x", "index", "y", "arguments", "programs", *PREDICTED, "us"),
@@ -206,14 +213,7 @@ def predicted_columns(record: Record | Failed) -> dict[str, Any]:
     }
 
 
-def file_of(key: str) -> Path:
-    """Return the file of a GPU."""
-    return DATA / f"pieces-{key}.csv"
-
-
-def read(key: str) -> list[dict[str, Any]]:
-    """Return the rows of a GPU's file."""
-    return rows_of(file_of(key))
+read = partial(read_recorded, KIND)
 
 
 def main() -> None:
@@ -230,7 +230,7 @@ def main() -> None:
         write_rows(asked.output, COLUMNS, measure([*launches()]))
     if asked.predict:
         again = partial(predict, key=asked.predict)
-        predict_again(file_of(asked.predict), COLUMNS, again, predicted_columns)
+        predict_again(file_of(KIND, asked.predict), COLUMNS, again, predicted_columns)
 
 
 if __name__ == "__main__":

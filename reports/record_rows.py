@@ -8,20 +8,26 @@ predicts the launches in that GPU's file again, without a GPU, and renews its pr
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, SEMS, measure_or_predict, predicted_times, records_of
-from record_tunes import rows_of
+from record_atomics import (
+    PREDICTED,
+    SEMS,
+    measure_or_predict,
+    predicted_times,
+    read_recorded,
+    records_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from occupancy_lab.record import Failed, Record
 
-DATA = Path(__file__).parent / "data"
+KIND = "rows"
 COLUMNS = ("programs", "width", "rows", "dtype", "sem", "us", *PREDICTED)
 ROOM = 1 << 20
 """Elements of each tensor."""
@@ -73,21 +79,14 @@ def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed
     return records_of(made, key)
 
 
-def file_of(key: str) -> Path:
-    """Return the file of a GPU."""
-    return DATA / f"rows-{key}.csv"
-
-
-def read(key: str) -> list[dict[str, Any]]:
-    """Return the rows of a GPU's file."""
-    return rows_of(file_of(key))
+read = partial(read_recorded, KIND)
 
 
 def main() -> None:
     """Measure or predict."""
     measure_or_predict(
         __doc__,
-        file_of,
+        KIND,
         COLUMNS,
         lambda: [row | {"us": measure(row)} for row in launches()],
         predict,

@@ -12,13 +12,17 @@ from __future__ import annotations
 import random
 import statistics
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, measure_or_predict, predicted_times, records_of
-from record_tunes import rows_of
+from record_atomics import (
+    PREDICTED,
+    measure_or_predict,
+    predicted_times,
+    read_recorded,
+    records_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
-DATA = Path(__file__).parent / "data"
+KIND = "wide-rows"
 COLUMNS = ("kernel", "dtype", "rows", "cols", "num_warps", *PREDICTED, "us")
 SIZES = {"float16": 2, "float32": 4}
 RUNS = 20
@@ -132,20 +136,13 @@ def predict(rows: Sequence[Row], key: str) -> list[Record | Failed]:
     return records_of(made, key)
 
 
-def file_of(key: str) -> Path:
-    """Return the file of a GPU."""
-    return DATA / f"wide-rows-{key}.csv"
-
-
-def read(key: str) -> list[dict[str, Any]]:
-    """Return the rows of a GPU's file."""
-    return rows_of(file_of(key))
+read = partial(read_recorded, KIND)
 
 
 def main() -> None:
     """Measure or predict."""
     measured = partial(measure, [*launches()])
-    measure_or_predict(__doc__, file_of, COLUMNS, measured, predict, predicted_times)
+    measure_or_predict(__doc__, KIND, COLUMNS, measured, predict, predicted_times)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
 from occupancy_lab.options import CAPS
-from occupancy_lab.text.document import literal
+from occupancy_lab.text.document import LONGEST_HEADER, literal
 from occupancy_lab.text.words import (
     count,
     known,
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.values import NextStep
 
-LONGEST_HEADER = 24
-"""Characters of a name up to which it heads its column; columns with longer names are numbered."""
 DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "settings")
 """What entries can differ in, in the order of a page."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -199,8 +199,7 @@ def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCo
     elf = read_elf(binary, EM_CUDA, "a cubin")
     arch = compute_capability(elf)
     text = kernel_text(elf, kernel_name)
-    table = elf.section(".symtab")
-    symbols = elf.symbols(table) if table else ()
+    symbols = symbols_of(elf)
     sizes = {}
     for attribute, content in attributes(elf.section(".nv.info")):
         if attribute in (REGCOUNT, MIN_STACK_SIZE):
@@ -219,7 +218,7 @@ def read_sizes(binary: bytes, kernel_name: str) -> tuple[dict[str, Any], CubinCo
         "static_shared": static_shared(elf, kernel_name, arch),
         "barriers": barriers,
     }
-    return found, CubinCode(text.content, own_code(elf, text), arch)
+    return found, CubinCode(text.content, own_code(elf, symbols, text), arch)
 
 
 def digest(code: bytes | memoryview) -> int:
@@ -243,12 +242,17 @@ def kernel_text(elf: Elf, kernel_name: str) -> Section:
     return text
 
 
-def own_code(elf: Elf, text: Section) -> memoryview:
-    """Return the instructions in *text* without the compiler's subroutines, which come last."""
+def symbols_of(elf: Elf) -> tuple[Symbol, ...]:
+    """Return the symbols of a cubin; none where it has no table of them."""
     table = elf.section(".symtab")
+    return elf.symbols(table) if table else ()
+
+
+def own_code(elf: Elf, symbols: Sequence[Symbol], text: Section) -> memoryview:
+    """Return the instructions in *text* without the compiler's subroutines, which come last."""
     starts = (
         symbol.value
-        for symbol in (elf.symbols(table) if table else ())
+        for symbol in symbols
         if symbol.name.startswith(SUBROUTINE)
         and symbol.section < len(elf.sections)
         and elf.sections[symbol.section] is text

@@ -25,7 +25,7 @@ from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.options import NAMES
 from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Failed, Record, by_gpu
-from occupancy_lab.text.document import Document, Section, Table, literal
+from occupancy_lab.text.document import LONGEST_HEADER, Document, Section, Table, literal
 from occupancy_lab.text.words import (
     count,
     known,
@@ -37,8 +37,6 @@ from occupancy_lab.text.words import (
 )
 from occupancy_lab.values import Status
 
-LONGEST_HEADER = 24
-"""Characters of the settings' names up to which they head the column of their values."""
 MOST_REASONS = 3
 """How many reasons for failures of configurations a page shows."""
 

@@ -129,6 +129,8 @@ class Table:
         return ("left", *["left" if self.prose else "right"] * (len(self.headers) - 1))
 
 
+LONGEST_HEADER = 24
+"""Characters up to which the names of settings, or of what is compared, head a column."""
 UNTOLD = {"-", "0 B per thread"}
 """A row of `side_by_side` is left out if every cell is one of these."""
 

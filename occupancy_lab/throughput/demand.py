@@ -34,12 +34,7 @@ if TYPE_CHECKING:
 
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import (
-        Amount,
-        Counts,
-        Executed,
-        Program,
-    )
+    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
     from occupancy_lab.work.memory import Memory
 
 START_CYCLES, WARP_CYCLES = 105.0, 8.0

@@ -21,11 +21,7 @@ from occupancy_lab.throughput.calibrations import (
     l2_share,
     measured_units,
 )
-from occupancy_lab.throughput.demand import (
-    L2_CYCLES,
-    LOCAL_WAITED,
-    MEMORY_CYCLES,
-)
+from occupancy_lab.throughput.demand import L2_CYCLES, LOCAL_WAITED, MEMORY_CYCLES
 from occupancy_lab.work.pipes import ALU, FMA, FP64, ISSUE, LSU, TENSOR, UNIFORM, XU
 
 if TYPE_CHECKING:

@@ -96,7 +96,8 @@ class SassRun(Run):
         content = text.content
         names = parameters_of(texts.ttir, texts.name)
         passed = Passed.of_cubin(elf, texts.name, names, arguments, values)
-        code = read_code(content, arch, passed.tables, len(cubin.own_code(elf, text)))
+        own = cubin.own_code(elf, cubin.symbols_of(elf), text)
+        code = read_code(content, arch, passed.tables, len(own))
         places = [one or UNKNOWN_PLACE for one in read_lines(elf, texts.name, texts.ptx)]
         once = {one: one for one in places}
         kinds = [

@@ -544,6 +544,6 @@ def _behind(source: Source) -> Source:
     return Constant(source.number + 4, source.bank)
 
 
-def is_gpu_fence(word: int) -> bool:
-    """Tell whether an instruction waits until the whole GPU sees what its warp has stored."""
-    return word & 0x1FF == MEMBAR and word >> SCOPE_BIT & 7 >= GPU_SCOPE
+def reaches_gpu(word: int) -> bool:
+    """Tell whether a MEMBAR waits until the whole GPU sees what its warp has stored."""
+    return word >> SCOPE_BIT & 7 >= GPU_SCOPE

@@ -115,7 +115,8 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
         fences=sum(
             times
             for number, times in _executed(code, mean)
-            if operations.is_gpu_fence(code.words[number])
+            if code.opcodes[number] == operations.MEMBAR
+            if operations.reaches_gpu(code.words[number])
         ),
         common=None if empties else _common(accesses, replay_of, programs, weight),
     )

@@ -141,24 +141,24 @@ class Code:
         These are the slow paths of divisions and square roots, for infinite and denormal numbers
         and the like.
         """
-        if self.subroutines is None:
-            return {}
+        first = len(self.words) if self.subroutines is None else self.subroutines
+        jumps = {one.stop: one.jump for one in self.blocks.values() if one.jump is not None}
         calls = {
+            stop
+            for stop, jump in jumps.items()
+            if jump.opcode == CALL and (jump.target or 0) >= first
+        }
+        callers = {
             start
             for start, block in self.blocks.items()
-            if block.jump is not None and block.jump.opcode == CALL
-            if (block.jump.target or 0) >= self.subroutines
+            if block.stop in calls and not jumps[block.stop].conditions
         }
-        found = {}
-        for block in self.blocks.values():
-            jump = block.jump
-            if jump is None or not jump.conditions:
-                continue
-            if block.start in calls:
-                found[block.stop - 1] = False
-            elif (block.stop in calls) != (jump.target in calls):
-                found[block.stop - 1] = block.stop in calls
-        return found
+        return {
+            stop - 1: stop in callers and stop not in calls
+            for stop, jump in jumps.items()
+            if jump.conditions
+            if stop in calls or (stop in callers) != (jump.target in callers)
+        }
 
     @functools.cached_property
     def working_loops(self) -> Mapping[int, set[int]]:

@@ -252,8 +252,8 @@ class Warps:
     def _assumed(self, number: int, jump: Jump) -> Any:
         """Return whether a jump with an unknown condition is taken; None means both ways.
 
-        Loops are left as soon as possible after they are entered. Threads exit early where
-        conditions are assumed to be false.
+        Loops are left as soon as possible after they are entered. Functions are not called. Threads
+        exit early where conditions are assumed to be false.
         """
         if jump.opcode in {CALL, EXIT, TRAP}:
             ends = jump.opcode == EXIT and not self.both and not self.assume

@@ -74,7 +74,7 @@ def compiled_kernel(name: str, cols: int, dtype: str, config: Config, arch: str)
 def code_of(cubin: bytes, kernel: str) -> memoryview:
     """Return the instructions of *kernel* without subroutines."""
     elf = read_elf(cubin, EM_CUDA, "a cubin")
-    return own_code(elf, kernel_text(elf, kernel))
+    return own_code(elf, elf.symbols(elf.section(".symtab")), kernel_text(elf, kernel))
 
 
 def issued_of(cubin: bytes, kernel: str) -> Issued:
