@@ -367,7 +367,8 @@ class Record(_Named):
             return most.down_to(least, "with the most trips of its loops")
         resources, memory = self.resources, self.memory
         program = None if self.executed is None else self.executed.program
-        if not spills or (program is not None and not program.has_local):
+        has_local = spills and (program is None or program.has_local)
+        if resources.local_bytes and not has_local:
             resources = resources.replace(local_bytes=0)
             memory = self._memory_of(resources)
         doing = Doing(

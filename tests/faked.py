@@ -13,7 +13,8 @@ from pathlib import Path
 
 from occupancy_lab.measuring.process import Batch
 from occupancy_lab.values import Conditions, Measurement
-from occupancy_lab.workers.child import Child, from_line, serve, to_line
+from occupancy_lab.workers.child import Child, serve
+from occupancy_lab.workers.messages import from_line, to_line
 
 CONDITIONS = Conditions(
     device="NVIDIA H200",

@@ -52,8 +52,9 @@ from occupancy_lab.launch import Launch
 from occupancy_lab.options import KNOBS
 from occupancy_lab.values import Failure, Resources, Status, Target
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import cores, from_line, to_line
+from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.forked import in_forks
+from occupancy_lab.workers.messages import from_line, to_line
 from occupancy_lab.workers.signals import UnfinishedError
 
 Outcome = Resources | Failure

@@ -22,7 +22,7 @@ from occupancy_lab.arguments import Plain
 from occupancy_lab.compiling.assumptions import Assumed
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.values import Failure, Resources, Status
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.messages import from_line, to_line
 
 SUFFIX = ".notes"
 ENDING = 10.0

@@ -30,8 +30,9 @@ from occupancy_lab.errors import InputError, OccupancyLabError, quoted, refuse
 from occupancy_lab.kernel import innermost, load_file, load_function
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Failure, Resources, Status, Target
-from occupancy_lab.workers.child import Child, distribute, from_line, serve, to_line
+from occupancy_lab.workers.child import Child, distribute, serve
 from occupancy_lab.workers.forked import ForkedChild
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from distributed import Future

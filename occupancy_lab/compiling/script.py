@@ -30,7 +30,8 @@ from occupancy_lab.launch import Launch
 from occupancy_lab.text.document import literal
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import Child, from_line, to_line
+from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.messages import from_line, to_line
 
 STOPPING = 20.0
 """Seconds that a script may take to stop after its time is up or after an interrupt."""

@@ -35,7 +35,8 @@ from occupancy_lab.errors import OccupancyLabError, quoted, refuse, shortened
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.kernel import is_triton_function, kernel_file, load_file
 from occupancy_lab.values import Failure, Resources
-from occupancy_lab.workers.child import captured, from_line, loading, serve, to_line
+from occupancy_lab.workers.child import captured, loading, serve
+from occupancy_lab.workers.messages import from_line, to_line
 from occupancy_lab.workers.signals import UnfinishedError
 
 MOST_PRINTED = 1 << 20

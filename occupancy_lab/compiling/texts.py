@@ -12,7 +12,7 @@ from typing import Any
 
 from occupancy_lab.files import read_bytes
 from occupancy_lab.values import Resources
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.messages import from_line, to_line
 
 MOST_BYTES = 64 << 20
 """The most bytes of a kernel's unpacked texts; a matmul has some 300 KB."""

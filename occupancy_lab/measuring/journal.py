@@ -33,7 +33,8 @@ from occupancy_lab.measuring.process import (
 from occupancy_lab.text.printing import print_note
 from occupancy_lab.values import Measurement, Problem
 from occupancy_lab.workers import signals
-from occupancy_lab.workers.child import distribute, from_line, to_line
+from occupancy_lab.workers.child import distribute
+from occupancy_lab.workers.messages import from_line, to_line
 from occupancy_lab.workers.signals import UnfinishedError
 
 Kept = tuple[dt.datetime, list[Measurement]]

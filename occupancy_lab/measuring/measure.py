@@ -22,7 +22,8 @@ from occupancy_lab.kernel import innermost, load_kernel
 from occupancy_lab.measuring.driver import read_clock
 from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch, TimedLaunch
 from occupancy_lab.values import Conditions, Measurement
-from occupancy_lab.workers.child import from_line, serve, to_line
+from occupancy_lab.workers.child import serve
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     import torch

@@ -26,7 +26,7 @@ from occupancy_lab.measuring.measure import operands
 from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Problem
 from occupancy_lab.workers import child
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.messages import from_line, to_line
 
 TIMEOUT = 120.0
 """Seconds that one launch may take under Nsight Compute; it takes about 3."""

@@ -13,7 +13,8 @@ from occupancy_lab.compiling import Store, inductor, store_directory
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import Gpu, PresentGpu, present_gpus
 from occupancy_lab.values import Config, Measurement, Problem
-from occupancy_lab.workers.child import Child, from_line, to_line
+from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.messages import from_line, to_line
 
 DEFAULT_RUNS = 30
 """Timed launches. For half of the launches recorded on an H200, us_low to us_high is at most 3.6%

@@ -36,7 +36,7 @@ from occupancy_lab.reporting.source import Source, file_source, recorded_source
 from occupancy_lab.text import document
 from occupancy_lab.text.document import Shown
 from occupancy_lab.text.words import count
-from occupancy_lab.workers.child import from_line
+from occupancy_lab.workers.messages import from_line
 
 
 def make_report(

@@ -13,8 +13,8 @@ from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import Assumption, assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
 from occupancy_lab.work.counts import Counts, Executed, total  # `from_line` reads the types
-from occupancy_lab.workers.child import from_line, to_line
 from occupancy_lab.workers.forked import in_forks
+from occupancy_lab.workers.messages import from_line, to_line
 
 if TYPE_CHECKING:
     from occupancy_lab.compiling.store import Store

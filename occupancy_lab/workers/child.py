@@ -5,19 +5,15 @@ children, another Triton needs another interpreter, and a GPU that is lost is lo
 process. A plain child process works for all of these.
 
 Each child has its own process group and temporary folder. When it ends, everything that it started,
-such as ptxas, and the files that it left are removed. Questions and answers are frozen values as
-lines of JSON. What compilers print is captured, and tasks are distributed over children.
+such as ptxas, and the files that it left are removed. What compilers print is captured, and tasks
+are distributed over children.
 """
 
 from __future__ import annotations
 
-import base64
 import collections
 import contextlib
 import ctypes
-import dataclasses
-import functools
-import json
 import math
 import os
 import queue
@@ -32,10 +28,8 @@ import tempfile
 import threading
 import time
 import traceback
-import types
 import typing
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from enum import Enum
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -74,8 +68,6 @@ MOST_BYTES = 1 << 26
 """The largest valid answer, bytes; the longest answer, a batch's measurements, has some 1e5."""
 MOST_CHARACTERS = 300
 """A quoted line is cut to this length, because it is part of a sentence or a table's cell."""
-AS_THEY_ARE = frozenset({int, float, str, bool, type(None)})
-UNIONS = (typing.Union, types.UnionType)
 AT_ONCE = 1e6
 """The longest single wait, seconds; epoll takes at most 2**31 ms, which are 2.1e6 s."""
 
@@ -359,113 +351,6 @@ def _end_alone() -> None:
         shutil.rmtree(folder, ignore_errors=True)
         os.killpg(os.getpgrp(), signal.SIGKILL)
     os._exit(0)
-
-
-def to_line(value: Any) -> str:
-    """Return *value*, a dataclass or a sequence of dataclasses, as one line of JSON."""
-    return json.dumps(value, default=_plain)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
-
-
-def from_line(kind: Any, line: str) -> Any:
-    """Return the value of type *kind*, which may be a union, that `to_line` made *line* of.
-
-    Raises ValueError if the line is no JSON or has another shape.
-    """
-    try:
-        return _reader(kind)(json.loads(line))
-    except RecursionError as error:
-        msg = "the JSON is nested too deep"
-        raise ValueError(msg) from error
-
-
-@functools.cache
-def _reader(kind: Any) -> Callable[[Any], Any]:
-    """Return a function that makes a *kind* from JSON: dataclass, tuple, union, text, number."""
-    of = typing.get_args(kind)
-    if typing.get_origin(kind) in UNIONS:
-        return functools.partial(_one_of, [_reader(one) for one in of])
-    if typing.get_origin(kind) is tuple:
-        return functools.partial(_items, of[0])
-    if typing.get_origin(kind) is Mapping:
-        return functools.partial(_named_items, of[1])
-    if dataclasses.is_dataclass(kind):
-        return functools.partial(_dataclass, kind)
-    return functools.partial(_single, kind)
-
-
-def _one_of(readers: Sequence[Callable[[Any], Any]], plain: Any) -> Any:
-    for reader in readers:
-        try:
-            return reader(plain)
-        except ValueError:
-            continue
-    raise _no(plain, "what it may be")
-
-
-def _items(kind: Any, plain: Any) -> tuple[Any, ...]:
-    if type(plain) is not list:
-        raise _no(plain, "tuple")
-    return tuple(map(_reader(kind), plain))
-
-
-def _named_items(kind: Any, plain: Any) -> dict[str, Any]:
-    if type(plain) is not dict:
-        raise _no(plain, "mapping")
-    read = _reader(kind)
-    return {name: read(item) for name, item in plain.items()}
-
-
-def _single(kind: Any, plain: Any) -> Any:
-    if type(plain) is kind:
-        return plain
-    if kind is bytes and isinstance(plain, str):
-        return base64.b64decode(plain, validate=True)
-    if (kind is float and type(plain) is int) or (
-        isinstance(kind, type) and issubclass(kind, Enum)
-    ):
-        return kind(plain)
-    raise _no(plain, getattr(kind, "__name__", str(kind)))
-
-
-@functools.cache
-def _fields(kind: Any) -> dict[str, tuple[frozenset[Any], Callable[[Any], Any]]]:
-    """Return the types of values that need no reader, and the reader of others, by field."""
-    hints = typing.get_type_hints(kind)
-    kinds = {field.name: hints[field.name] for field in dataclasses.fields(kind)}
-    return {name: (_as_they_are(one), _reader(one)) for name, one in kinds.items()}
-
-
-def _as_they_are(kind: Any) -> frozenset[Any]:
-    """Return the types of JSON that a *kind* of plain values takes; none where it converts some."""
-    of = frozenset(typing.get_args(kind) if typing.get_origin(kind) in UNIONS else {kind})
-    return of if of <= AS_THEY_ARE and not of >= {int, float} else frozenset()
-
-
-def _dataclass(kind: Any, plain: Any) -> Any:
-    if type(plain) is not dict:
-        raise _no(plain, kind.__name__)
-    fields = _fields(kind)
-    if plain.keys() != fields.keys():
-        msg = f"{kind.__name__} has the fields {', '.join(fields)}, not {', '.join(plain)}"
-        raise ValueError(msg)
-    return kind(
-        **{
-            name: one if type(one := plain[name]) in as_is else read(one)
-            for name, (as_is, read) in fields.items()
-        }
-    )
-
-
-def _no(plain: Any, kind: str) -> ValueError:
-    return ValueError(f"{str(plain)[:40]!r} is no {kind}")
 
 
 class Printed:

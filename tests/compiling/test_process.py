@@ -33,7 +33,7 @@ from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.run import sweep
 from occupancy_lab.values import Config, Failure, Problem, Resources
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.messages import from_line, to_line
 
 SOFTMAX = load_kernel("softmax")
 GPU = find_gpu("sm_90")

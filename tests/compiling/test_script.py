@@ -22,7 +22,8 @@ from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.kernel import load_function
 from occupancy_lab.values import Failure, Resources, Status
-from occupancy_lab.workers.child import Child, from_line, to_line
+from occupancy_lab.workers.child import Child
+from occupancy_lab.workers.messages import from_line, to_line
 
 KERNELS = """
 import os

@@ -25,7 +25,7 @@ from occupancy_lab.measuring import process as process_module
 from occupancy_lab.measuring.journal import LIFETIME, Journal, measure_launches
 from occupancy_lab.measuring.process import Batch, MeasuringProcess, TimedLaunch
 from occupancy_lab.values import Config, Measurement, Problem
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.messages import from_line, to_line
 
 FAKED = Path(__file__).parent.parent / "faked.py"
 SWEEP = [

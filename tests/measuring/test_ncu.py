@@ -14,7 +14,7 @@ from occupancy_lab.measuring import ncu
 from occupancy_lab.measuring.ncu import METRICS, NcuProfile, find_ncu, profile, read_profile
 from occupancy_lab.measuring.process import Batch, TimedLaunch
 from occupancy_lab.values import Config, Problem
-from occupancy_lab.workers.child import to_line
+from occupancy_lab.workers.messages import to_line
 
 PROBLEM = Problem(4096, 781)
 LAUNCH = TimedLaunch("softmax", Config(1024, 8, 4), 1056)

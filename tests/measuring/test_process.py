@@ -79,7 +79,7 @@ import os
 import time
 
 from occupancy_lab.workers.child import serve
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.messages import from_line, to_line
 from occupancy_lab.measuring.process import Batch
 from occupancy_lab.values import Measurement
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.measuring.process import Batch
 from occupancy_lab.values import Failure, Measurement, Problem, Resources
-from occupancy_lab.workers.child import from_line, to_line
+from occupancy_lab.workers.messages import from_line, to_line
 
 FIELDS = [field.name for field in dataclasses.fields(Resources)]
 MEASURED = st.lists(st.from_type(Measurement), max_size=4).map(tuple)
