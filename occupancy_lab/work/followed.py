@@ -12,11 +12,12 @@ from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NoReturn
 
 import numpy as np
 
-from occupancy_lab.errors import unreadable
+from occupancy_lab.errors import BinaryError, unreadable
 from occupancy_lab.work.asked import COUNTED, Asked, Asking
 from occupancy_lab.work.banks import Served
 from occupancy_lab.work.counts import (
@@ -50,6 +51,9 @@ MOST_BLOCKS, MOST_BLOCKS_OF_ADDRESSES = 200_000, 2_000
 seen so far stand for the rest."""
 ADDRESSES = 1 << 18
 """The number of addresses that are computed."""
+MOST_COMPUTED, AS_LONG_AS, FEW_PROGRAMS = 1 << 29, 10_000, 16
+"""The most values that are computed for more than FEW_PROGRAMS programs before fewer are followed,
+some two seconds; and the values whose computation takes as long as the rest of an instruction."""
 LEAST_PROGRAMS = 4
 """The fewest programs whose addresses are followed."""
 PASSES = 8
@@ -86,6 +90,8 @@ class Run(ABC):
     """The first blocks of loops in which programs only wait for others."""
     loops: Sequence[Loop] = ()
     """The loops of the source, of which some have assumed trips or a limit."""
+    counted_ends: Mapping[int, Ending] = MappingProxyType({})
+    """The jumps that end loops whose trips only the source's counts have."""
     accessing: Mapping[int, tuple[str, int]]
     """The kind of each access to global memory and its bytes per thread, by its number."""
     ctas = 1
@@ -146,6 +152,13 @@ class Run(ABC):
             self._forget_written()
         chosen, ways = self._paths()
         unknown = {number for way in ways for number in way.unknown}
+        self.counted_ends = self._counted_ends(unknown)
+        if self.counted_ends:
+            try:
+                chosen, ways = self._paths()
+                unknown = {number for way in ways for number in way.unknown}
+            except BinaryError:  # the compiler has divided the loop
+                self.counted_ends = {}
         endless = self._endless(unknown)
         counted = [
             {start: self._scaled(one, len(chosen)) for start, one in way.executions.items()}
@@ -212,13 +225,13 @@ class Run(ABC):
                         found = self._followed(needed, some, Assumed(assume, endings))
                         ways.append(found.of_all(standing))
                         if not found.is_whole:
-                            unreadable("Following its warps takes too long.")
+                            _give_up(len(some))
                         if assume and not found.unknown:
                             break
                     if endings is each[0]:
                         self.typical = ways[-1]
             except TooWideError:
-                most = min(most // 2, ADDRESSES // self.threads)
+                most = max(min(most // 2, len(chosen) // 8, ADDRESSES // self.threads), 1)
                 continue
             return chosen, ways
 
@@ -235,7 +248,23 @@ class Run(ABC):
         least = {one.place: one.least for one in steered if one.least is not None}
         most = {one.place: one.most for one in steered if one.most is not None}
         each = [most] if least == most else [most, least]
-        return [ending_jumps(self.code, self.places, trips) for trips in each]
+        each_ends = [ending_jumps(self.code, self.places, trips) for trips in each]
+        return [{**self.counted_ends, **ends} for ends in each_ends]
+
+    def _counted_ends(self, unknown: Collection[int]) -> Mapping[int, Ending]:
+        """Return the jumps of *unknown* that end loops whose trips the source's counts have.
+
+        The source's counts also know values that went through a reduction. Each program is taken to
+        run such a loop as often as the mean of all.
+        """
+        trips = {
+            one.place: max(round(one.trips.low / one.entered.low), min(one.trips.low, 1))
+            for one in self.loops
+            if not one.waits and one.allowed is None and one.trips.is_exact and one.entered.exact
+        }
+        ends = ending_jumps(self.code, self.places, trips) if unknown else {}
+        of_unknown = {end.lines for number, end in ends.items() if number in unknown}
+        return {number: end for number, end in ends.items() if end.lines in of_unknown}
 
     def _standing(self, needed: Slice, chosen: Any) -> tuple[Any, Any]:
         """Return representatives of the *chosen* programs, and the index of each program's own.
@@ -271,8 +300,10 @@ class Run(ABC):
             self.ctas,
             Tickets(numbers, self.programs) if self.ctas == 1 else None,
         )
+        threads = len(chosen) * self.threads
         return self._warps(needed, launched, visits, assumed).follow(
-            self.most_blocks if most is None else most
+            self.most_blocks if most is None else most,
+            math.inf if len(chosen) <= FEW_PROGRAMS else MOST_COMPUTED / (threads + AS_LONG_AS),
         )
 
     def _scaled(self, warps: Any, programs: int) -> float:
@@ -488,6 +519,13 @@ def spread(number: int, most: int) -> Any:
     """
     steps = np.arange(most)
     return ((steps + steps * GOLDEN % 1) * (number / most)).astype(np.int64)
+
+
+def _give_up(programs: int) -> NoReturn:
+    """Raise an error because following *programs* programs takes too long."""
+    if programs > FEW_PROGRAMS:
+        raise TooWideError
+    unreadable("Following its warps takes too long.")
 
 
 def between(known: Sequence[Asked | Served], executions: Amount, least: str, most: str) -> Amount:

@@ -16,11 +16,11 @@ MOST_OF_THREAD = 16
 
 
 class SharedMemory:
-    """The known bytes of each program's shared memory."""
+    """The known bytes of each program's shared memory, in one row as long as all have the same."""
 
-    def __init__(self, programs: int, size: int) -> None:
-        """Take the number of programs, and the bytes of each."""
-        shape = programs, -(-size // MOST_OF_THREAD) * MOST_OF_THREAD
+    def __init__(self, size: int) -> None:
+        """Take the bytes of a program."""
+        shape = 1, -(-size // MOST_OF_THREAD) * MOST_OF_THREAD
         self._content = np.zeros(shape, np.uint8)
         self._known = np.zeros(shape, np.uint8)
         """1 for each byte that is known."""
@@ -46,6 +46,8 @@ class SharedMemory:
         if self._is_blank and all(value is None for value in values):
             return
         self._is_blank = False
+        known_values = [value for value in values if value is not None]
+        self._widen(address, mask, *known_values, *([] if unknown is None else [unknown]))
         programs, threads, places = self._chosen(address, mask, size)
         shape = (len(self._content), mask.shape[1])
         content, known, ones = self._units(size)
@@ -69,13 +71,14 @@ class SharedMemory:
         registers = max(size // WORD, 1)
         if address is None or self._is_blank:
             return [None] * registers, None
+        self._widen(address, mask)
         programs, threads, places = self._chosen(address, mask, size)
         shape = (len(self._content), mask.shape[1])
         content, known, ones = self._units(size)
         found: list[Any] = [np.zeros(shape, np.uint32) for _ in range(registers)]
-        are_known = np.ones(len(places), bool)
+        are_known: Any = np.ones(1, bool)
         for one in range(registers):
-            are_known &= known[programs, places + one] == ones
+            are_known = are_known & (known[programs, places + one] == ones)
             found[one][programs, threads] = content[programs, places + one]
         if signed:
             shift = 32 - 8 * size
@@ -87,6 +90,14 @@ class SharedMemory:
         unknown = np.zeros(shape, bool)
         unknown[programs, threads] = ~are_known
         return found, unknown
+
+    def _widen(self, *arrays: Any) -> None:
+        """Give each program a row of its own if any of *arrays* has several rows."""
+        rows = max(map(len, arrays))
+        if rows > len(self._content):
+            self._content, self._known = (
+                np.repeat(one, rows, axis=0) for one in (self._content, self._known)
+            )
 
     def _units(self, size: int) -> tuple[Any, Any, Any]:
         """Return the contents and the known bytes as arrays of units, and a unit that is all known.
@@ -101,9 +112,12 @@ class SharedMemory:
         )
 
     def _chosen(self, address: Any, mask: Any, size: int) -> tuple[Any, Any, Any]:
-        """Return the programs and threads of *mask*, and the unit that each accesses."""
-        shape = (len(self._content), mask.shape[1])
+        """Return the programs and threads of *mask*, and the unit that each accesses.
+
+        The programs are a slice of all where they access the same units.
+        """
+        shape = (max(len(address), len(mask)), mask.shape[1])
         programs, threads = np.nonzero(np.broadcast_to(mask, shape))
         offset = np.broadcast_to(address, shape)[programs, threads]
-        most = self._content.shape[1] - MOST_OF_THREAD
-        return programs, threads, np.clip(offset, 0, most) // min(size, WORD)
+        places = np.clip(offset, 0, self._content.shape[1] - MOST_OF_THREAD) // min(size, WORD)
+        return programs if shape[0] > 1 else slice(None), threads, places

@@ -8,6 +8,7 @@ Scheduling). The contents of memory are not known, and conditions that depend on
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -143,15 +144,19 @@ class Warps:
             for start, numbers in chosen.needed.items()
         }
 
-    def follow(self, most: int) -> Followed:
+    def follow(self, most: int, most_steps: float = math.inf) -> Followed:
         """Follow all programs from the kernel's first instruction until they have ended.
 
-        After *most* blocks, or MOST_SECONDS, the rest is not followed.
+        After *most* blocks, *most_steps* computed instructions or MOST_SECONDS, the rest is not
+        followed.
         """
-        blocks, syncs, followed = self.code.blocks, self.code.syncs, self.followed
+        blocks, syncs = self.code.blocks, self.code.syncs
         pending = {0: np.ones((1, 1), bool)}
         for _ in _turns(most):
             start = min(pending, key=lambda one: (one in syncs, one))
+            most_steps -= len(self._steps[start])
+            if most_steps < 0:
+                break
             self.mask = pending.pop(start)
             self._are_all = not pending
             further = self._turns.further(start, self.mask)
@@ -162,18 +167,23 @@ class Warps:
                 if not step.only_for_shared or step.number not in self._settled:
                     self._compute(step)
             for target, mask in self._leave(blocks[start]):
-                if target not in blocks:
-                    unreadable("The kernel jumps to where none of its instructions begins.")
+                self._arrive(start, target, mask)
                 pending[target] = pending[target] | mask if target in pending else mask
-                if target in syncs:  # threads that arrive later execute it again
-                    self._count(target, mask)
-                if target in self.loops and start not in self.loops[target]:
-                    followed.entered[target] = followed.entered[target] + self.warps_of(mask)
-                    self._turns.enter(target, mask)
             if not pending:
-                return followed
-        followed.is_whole = False
-        return followed
+                return self.followed
+        self.followed.is_whole = False
+        return self.followed
+
+    def _arrive(self, start: int, target: int, mask: Any) -> None:
+        """Note that the threads of *mask* go from the block at *start* to that at *target*."""
+        if target not in self.code.blocks:
+            unreadable("The kernel jumps to where none of its instructions begins.")
+        if target in self.code.syncs:  # threads that arrive later execute it again
+            self._count(target, mask)
+        if target in self.loops and start not in self.loops[target]:
+            entered = self.followed.entered
+            entered[target] = entered[target] + self.warps_of(mask)
+            self._turns.enter(target, mask)
 
     def _count(self, start: int, mask: Any) -> None:
         warps = self.warps_of(mask) * self._skipping.repeat
@@ -364,7 +374,7 @@ class Warps:
             programs = max(len(one) for one in self.launched.places)
             if programs * max(self.launched.shared, 64 * self.launched.threads) > MOST_BYTES:
                 raise TooWideError
-            self._shared = SharedMemory(programs, self.launched.shared)
+            self._shared = SharedMemory(self.launched.shared)
         if opcode not in {operations.LDS, operations.STS}:
             if opcode != operations.LDSM:
                 self._shared.forget()

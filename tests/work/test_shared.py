@@ -1,5 +1,7 @@
 """Shared memory, against a model with single bytes."""
 
+from typing import Any
+
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +26,7 @@ def test_what_is_written_is_read(
     accesses: list[Access],
 ) -> None:
     """Threads read what was last written, or nothing where that is not known."""
-    memory = SharedMemory(1, 200)
+    memory = SharedMemory(200)
     model: dict[int, int | None] = {}
     for what, places, asks, size, number in accesses:
         address = np.array([places]) * 8
@@ -51,3 +53,42 @@ def test_what_is_written_is_read(
     memory.forget()
     found, _ = memory.load(np.zeros((1, 32), int), 4, np.ones((1, 32), bool), signed=False)
     assert found == [None]
+
+
+@given(ACCESSES, st.lists(st.tuples(*[st.integers(0, 1)] * 3), min_size=8, max_size=8))
+def test_programs_share_a_row_only_while_they_do_the_same(
+    accesses: list[Access], differences: list[tuple[int, int, int]]
+) -> None:
+    """Two programs read what each reads alone, whether addresses, masks or values differ."""
+    together, alone = SharedMemory(200), [SharedMemory(200), SharedMemory(200)]
+    for (what, places, asks, size, number), differs in zip(accesses, differences, strict=False):
+        address, mask = np.array([places]) * 8, np.array([asks])
+        value = np.uint32(number) + np.arange(32, dtype=np.uint32)[None, :]
+        moved, asked, values = (
+            np.concatenate([one, other]) if differ else one
+            for one, other, differ in zip(
+                (address, mask, value), (address + 8, ~mask, value + 1), differs, strict=True
+            )
+        )
+        rows = [
+            [one[min(own, len(one) - 1)][None] for one in (moved, asked, values)] for own in (0, 1)
+        ]
+        if what != "load":
+            known = what == "store"
+            together.store(moved, [values if known else None] * 2, size, asked, None)
+            for memory, (at, threads, own) in zip(alone, rows, strict=True):
+                memory.store(at, [own if known else None] * 2, size, threads, None)
+            continue
+        found, unknown = together.load(moved, size, asked, signed=False)
+        for place, (memory, (at, threads, _)) in enumerate(zip(alone, rows, strict=True)):
+            expected, missing = memory.load(at, size, threads, signed=False)
+            for lane in np.flatnonzero(threads[0]):
+                own = [_read(one, lane, place) for one in (found[0], unknown)]
+                other = [_read(one, lane, 0) for one in (expected[0], missing)]
+                is_known = own[0] is not None and not own[1]
+                assert is_known == (other[0] is not None and not other[1])
+                assert not is_known or own[0] == other[0]
+
+
+def _read(values: Any, lane: int, place: int) -> Any:
+    return None if values is None else values[min(place, len(values) - 1), lane]
