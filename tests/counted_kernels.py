@@ -228,6 +228,17 @@ def sum_while(x, lengths, y, B: tl.constexpr):
 
 
 @triton.jit
+def sum_to_longest(x, lengths, y, B: tl.constexpr, N: tl.constexpr):
+    """Sum as many running sums as the greatest of a program's N lengths says."""
+    program = tl.program_id(0)
+    length = tl.max(tl.load(lengths + program * N + tl.arange(0, N)), 0)
+    total = tl.zeros([B], tl.float32)
+    for block in range(length):
+        total += tl.cumsum(tl.load(x + block * B + tl.arange(0, B)), 0)
+    tl.store(y + program * B + tl.arange(0, B), total)
+
+
+@triton.jit
 def sum_blocks(x, lengths, y, B: tl.constexpr):
     """Sum as many blocks as a number in memory says."""
     inner, total = tl.arange(0, B), tl.zeros((B,), tl.float32)

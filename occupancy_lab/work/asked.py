@@ -36,13 +36,14 @@ TABLE_BYTES = 1 << 17
 MOST_WAITING = 1 << 16
 """The most addresses that wait to be counted together; a count alone takes some 100 us."""
 
-OPEN_LINES, MERGED_STORES = 64, 0.75
-"""The most lines of a program's last store (by several warps) that the next store can merge with,
-and the share of the sectors stored to such lines again that the L2 cache does not see. In eight
-softmaxes with unaligned rows the L2 cache gets 3.7 requests for a row of 67 floats whose stores
-touch 10.8 lines, and 37.6 for a row of 1000 whose stores touch 56. Of 12.2 million sectors of a
-quantization that stores bytes two by two, in 32 instructions a warp, it sees all (Nsight Compute,
-H200)."""
+OPEN_LINES, NEAR_LINES, MERGED_STORES = 64, 8, 0.75
+"""The most lines of a program's last stores that the next store can merge with, the most lines of a
+warp whose stores merge with those of the next warp, and the share of the sectors stored to such
+lines again that the L2 cache does not see. In eight softmaxes with unaligned rows the L2 cache gets
+3.7 requests for a row of 67 floats whose stores touch 10.8 lines, and 37.6 for a row of 1000 whose
+stores touch 56. Of 12.2 million sectors of a quantization that stores bytes two by two, in 32
+instructions a warp, it sees all, and so it does of a transposition whose warps store to the same 28
+lines (Nsight Compute, H200)."""
 
 
 @dataclass(slots=True)
@@ -101,8 +102,10 @@ class L1Cache:
     """For each sector, the number of lines the program had loaded when it last requested it."""
     present: dict[int, int] = field(default_factory=dict)
     """The same for each line."""
-    stored: Any = ()
-    """The lines of the last store, where they are few."""
+    in_step: bool = True
+    """Whether the program's warps meet at barriers, so that they store at the same time."""
+    stored: tuple[int, ...] = ()
+    """The lines of the last stores, where they are few."""
     lines: int = 0
     in_pass: set[int] = field(default_factory=set)
     """The loads in the current pass of a loop, where it stands for several passes."""
@@ -151,21 +154,23 @@ class L1Cache:
     def store(self, address: Any, threads: Any, size: int) -> float:
         """Return the share of a store's lines that are merged with the stores before.
 
-        Stores of *size* bytes per thread by several warps to the same line, one after the other, go
-        to the L2 cache together, and so do those of successive instructions, except for stores that
-        fill less than half of their sectors.
+        Stores of *size* bytes per thread by several warps that are in step to the same line, one
+        after the other, go to the L2 cache together, and so do those of successive instructions,
+        except for stores that fill less than half of their sectors.
         """
         if len(address) == 1:
             return 0.0
         of_warps = in_order(by_warp(np.where(threads, address // LINE, NOWHERE), self.lanes))
         wanted = of_warps[firsts(of_warps)]
-        lines = np.unique(wanted)
+        lines = np.unique(wanted).tolist()
         sectors = len(np.unique(address[threads] // SECTOR))
         if 2 * size * int(threads.sum()) < SECTOR * sectors:
-            self.stored = lines[:0]
+            self.stored = ()
             return 0.0
-        again = len(wanted) - len(lines) + int(np.isin(lines, self.stored).sum())
-        self.stored = lines[:0] if len(lines) > OPEN_LINES else lines
+        again = len(set(self.stored).intersection(lines))
+        if self.in_step and len(wanted) <= NEAR_LINES * len(of_warps):
+            again += len(wanted) - len(lines)
+        self.stored = () if len(lines) > OPEN_LINES else (*lines, *self.stored)[:OPEN_LINES]
         return MERGED_STORES * again / len(wanted)
 
 
@@ -196,6 +201,8 @@ class Asking:
     thread_bytes: Mapping[int, int]
     """The bytes that a thread moves by each instruction."""
     lanes: int = WARP
+    in_step: bool = True
+    """As in L1Cache."""
     _asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
     _caches: dict[int, L1Cache] = field(default_factory=dict)
     """The caches of representative programs, by the programs' indices."""
@@ -290,7 +297,7 @@ class Asking:
             place = int(asking[len(asking) // 2])
         own = address[place if len(address) > 1 else 0]
         threads = mask[place if len(mask) > 1 else 0]
-        cache = self._caches.setdefault(place, L1Cache(self.lanes))
+        cache = self._caches.setdefault(place, L1Cache(self.lanes, in_step=self.in_step))
         if opcode in operations.LOADS or is_copy:
             cache.begin(step.number, repeat)
             cached, first, shared = cache.load(own, threads, part)

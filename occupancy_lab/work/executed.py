@@ -23,7 +23,7 @@ from occupancy_lab.work.live import live_registers, product_flops
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP, local_bytes
 from occupancy_lab.work.passed import Passed, parameters_of
-from occupancy_lab.work.program import program_of
+from occupancy_lab.work.program import BARRIERS, program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK, Launched
 from occupancy_lab.work.tickets import waiting
@@ -122,6 +122,7 @@ class SassRun(Run):
         )
         self.stalls = stalls(content)
         self.asks_shared = any(map(self._is_shared, range(len(code.words))))
+        self.in_step = not BARRIERS.isdisjoint(code.opcodes)
         self.waiting = {*waiting(code)}
         self._serving: list[Serving] = []
 

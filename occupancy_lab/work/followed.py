@@ -94,6 +94,8 @@ class Run(ABC):
     """The jumps that end loops whose trips only the source's counts have."""
     accessing: Mapping[int, tuple[str, int]]
     """The kind of each access to global memory and its bytes per thread, by its number."""
+    in_step = True
+    """Whether the warps of a program meet at barriers."""
     ctas = 1
     """CTAs per program: the CTAs of clusters are followed as if they were the grid's programs."""
 
@@ -143,7 +145,10 @@ class Run(ABC):
     def _visiting(self, programs: int) -> tuple[Asking, Visits]:
         """Return what records the accesses of *programs* programs."""
         moved = {number: size for number, (_, size) in self.accessing.items()}
-        asking = Asking(programs, self.threads, self.passed.tensor_at, moved, self.code.lanes)
+        asking = Asking(
+            *(programs, self.threads, self.passed.tensor_at, moved, self.code.lanes),
+            in_step=self.in_step,
+        )
         return asking, Visits(asking.visit)
 
     def executed(self) -> Executed:

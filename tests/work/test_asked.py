@@ -135,13 +135,27 @@ def test_requests_of_two_warps_are_merged(opcode: int, merged: float) -> None:
 
 @pytest.mark.parametrize(("lines", "share"), [(4, MERGED_STORES), (32, 0.0)])
 def test_stores_to_the_same_lines_merge(lines: int, share: float) -> None:
-    """Stores to the same lines merge for the L2 cache, unless the last store had very many."""
+    """The next store to the same lines merges, unless the last store had very many."""
     asking = Asking(1, 128, lambda _: "x", BYTES)
     apart = np.arange(128) % (4 * lines) * 128
     for number, offset in enumerate((0, 4)):
         visit(asking, number, (apart + offset)[None], operations.STG)
     found = asking.by_instruction[1]
-    assert found.merged / found.sectors == pytest.approx(share)
+    assert found.merged == pytest.approx(share * min(4 * lines, found.sectors))
+
+
+@pytest.mark.parametrize(
+    ("lines", "in_step", "merged"), [(8, True, 0.375), (16, True, 0.0), (8, False, 0.0)]
+)
+def test_warps_merge_stores_to_few_lines_if_they_are_in_step(
+    *, lines: int, in_step: bool, merged: float
+) -> None:
+    """Two warps that store to the same lines make fewer requests only if both are near in time."""
+    asking = Asking(1, 64, lambda _: "x", BYTES, in_step=in_step)
+    lanes = np.arange(64) % 32
+    visit(asking, 1, (lanes % lines * 128 + lanes // lines * 4)[None], operations.STG)
+    found = asking.by_instruction[1]
+    assert found.merged / found.sectors == pytest.approx(merged)
 
 
 def test_stores_that_fill_little_of_their_sectors_do_not_merge() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from counted_kernels import add_alone, escape, sum_blocks, sum_most, sum_while
+from counted_kernels import add_alone, escape, sum_blocks, sum_most, sum_to_longest, sum_while
 from first_texts import compiled_texts
 
 from occupancy_lab.arguments import Pointer
@@ -96,3 +96,21 @@ def test_programs_do_not_wait_on_amd_either() -> None:
     assert [one.waits for one in counts.loops] == [True]
     assert {one.assumed for one in counts.unknowns} == {NO_WAIT}
     assert executed.instructions.exact is not None
+
+
+def test_trips_that_only_the_source_tells_are_their_mean() -> None:
+    """Where a reduction gives a loop's trips, the source's counts know them, and the binary not."""
+    arguments = {**SUMS, "N": 256}
+    longest = [7 + program % 2 for program in range(PROGRAMS)]
+    values = {"lengths": tuple(one for most in longest for one in (3,) * 255 + (most,))}
+    texts = compiled_texts(sum_to_longest, Launch((), arguments))
+    counts = count(read_ttir(texts.ttir), arguments, (PROGRAMS,), values=values)
+    assert counts.unknowns == ()
+    assert [one.trips.exact for one in counts.loops] == [sum(longest)]
+    alone, found = (
+        execute(texts, arguments, (PROGRAMS,), values=values, loops=loops)
+        for loops in ((), counts.loops)
+    )
+    assert alone.instructions.high is None
+    assert found.unknowns == ()
+    assert [one.trips.exact for one in found.loops] == [8 * PROGRAMS * 4]
