@@ -129,8 +129,11 @@ def part_sentence(prediction: Prediction) -> str:
 def why_no_time(record: Record) -> str:
     """Say why a launch has no predicted time, and which option would give it one."""
     why = _unknown(record) or _not_counted(record)
-    if not why and record.counts is not None and record.resources.tensor_instructions:
+    has_tensor_cores = record.gpu.architecture.tensor_multiply_adds is not None
+    if not why and record.resources.tensor_instructions and not has_tensor_cores:
         why = f"the rate of the tensor cores of {record.gpu.title} is not known"
+    elif not why and record.executed is not None and record.executed.instructions.high is None:
+        why = "how often the loops of its machine code run is not known"
     return f"No time is predicted, as {why}" if why else "No time is predicted of such a launch"
 
 
