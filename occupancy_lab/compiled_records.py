@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from types import MappingProxyType
@@ -148,12 +149,13 @@ def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
     *,
     jobs: int | None = None,
     besides: bool = False,
+    until: float = math.inf,
 ) -> list[Record | Failed]:
     """Return *runs* with the counts of each, as *compiler* compiled *asked*.
 
     Failed runs need no entry in *asked*. *assume* is as in `count_launch`. *jobs* forks of this
     process count, one per core by default; with 1 this process does. *besides* says whether
-    `other_launches` are timed too.
+    `other_launches` are timed too. No count is begun after *until*, as in `count_launches`.
     """
     wanted = [
         one.compilation
@@ -169,7 +171,7 @@ def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
         for record, own, numbers in zip(records, texts, others, strict=True)
         for number in (None, *numbers)
     ]
-    counted = iter(count_launches(counting, compiler.store, jobs or cores()))
+    counted = iter(count_launches(counting, compiler.store, jobs or cores(), until))
     timed = iter(
         [
             record.with_counts(next(counted), {number: next(counted) for number in numbers})

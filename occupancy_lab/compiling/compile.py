@@ -415,7 +415,9 @@ def _reason(error: BaseException, printed: str, function: Any) -> str:
         return f"{last.strerror}{f': {last.filename}' if last.filename else ''}"
     # The text of an error of Triton begins with the kernel's source; its `error_message` does not.
     texts = (str(getattr(one, "error_message", one) or "") for one in reversed(chain))
-    messages = map(_telling_line, (printed, *texts))
+    # Before Triton rejects the source itself, it may print warnings and what the kernel prints.
+    is_source = any(getattr(one, "node", None) is not None for one in chain)
+    messages = map(_telling_line, (*texts, printed) if is_source else (printed, *texts))
     reason = next(filter(None, messages), "") or _failed_line(last)
     places = (*(_place(one, function) for one in reversed(chain)), *PLACED.findall(printed))
     place = next(filter(None, places), "")

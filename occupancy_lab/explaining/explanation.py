@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -64,6 +65,8 @@ Tried = tuple[Any, Any, Record | Failed]
 
 PADDED, ROWS = "padded", "rows"
 """The names of the launches with arguments rounded up, and with one program per row."""
+SEARCH_SECONDS = 60.0
+"""How long nearby launches are counted: a count of long machine code takes seconds."""
 MOST_FURTHER = 3
 """How many times the search continues from the best change found so far."""
 
@@ -270,7 +273,8 @@ def make_cases(
     """Return the case of each of *records*: its neighbours and, for a matrix, recorded launches.
 
     All launches to compare with are compiled together. If padded arguments help, a second round of
-    compiles finds out which of them are needed.
+    compiles finds out which of them are needed. What further launches do is not counted after
+    SEARCH_SECONDS, and no further round of changes begins.
     """
     made = [
         Case(
@@ -294,8 +298,10 @@ def make_cases(
         besides = {PADDED: aligned(one, case.record), ROWS: row_launch(case)}
         wanted += [(place, None, name, other) for name, other in besides.items() if other]
 
+    until = time.monotonic() + SEARCH_SECONDS
+
     def compiled(asked: Sequence[Asked]) -> list[Record | Failed]:
-        return with_counts(compile_runs(asked, compiler), asked, compiler, assume)
+        return with_counts(compile_runs(asked, compiler), asked, compiler, assume, until=until)
 
     runs = compiled([other for *_, other in wanted])
     tried: list[list[Tried]] = [[] for _ in made]
@@ -305,15 +311,18 @@ def make_cases(
             run = fewest_aligned(asked[place], record, found, compiled)
         tried[place].append((kind, change, run))
     cases = [_with_comparisons(case, one) for case, one in zip(made, tried, strict=True)]
-    return tuple(_with_further_changes(asked, cases, compiled))
+    return tuple(_with_further_changes(asked, cases, compiled, until))
 
 
 def _with_further_changes(
     asked: Sequence[Asked],
     cases: Sequence[Case],
     compiled: Callable[[Sequence[Asked]], Sequence[Record | Failed]],
+    until: float,
 ) -> Sequence[Case]:
     for proposed in (pairs, *[onward] * MOST_FURTHER):
+        if time.monotonic() > until:
+            break
         further = [
             (place, change, other)
             for place, (one, case) in enumerate(zip(asked, cases, strict=True))

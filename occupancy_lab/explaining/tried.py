@@ -20,6 +20,7 @@ from occupancy_lab.record import Record
 from occupancy_lab.text.document import Table, literal, side_by_side
 from occupancy_lab.text.words import change, count, listed, microseconds, percent, prediction_words
 from occupancy_lab.values import Status
+from occupancy_lab.work.counting import LATE
 
 LONG_LOOP = 16
 """Passes of a loop from which on a page suggests to divide them among more programs."""
@@ -188,6 +189,13 @@ def of_neighbours(case: Case) -> Iterator[str]:
     With predicted times, the best change is in the first sentence of the page.
     """
     yield from _without_effect(case)
+    tried = [one.record for one in case.neighbours if one.record is not None]
+    if late := sum(one.why_not_counted == LATE.why_not for one in tried):
+        have = "has" if late == 1 else "have"
+        yield (
+            f"{count(late, 'change')} {have} no time, as counting what nearby launches do took too"
+            " long; the same command again goes on from there."
+        )
     if case.record.prediction is not None:
         if in_one_sentence(case):
             yield from _left_out(case, case.record.prediction)

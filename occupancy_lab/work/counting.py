@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -149,10 +151,17 @@ class Counting:
             return Counted(counts, why_not_executed=why, is_failure=True)
 
 
-def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> list[Counted]:
+LATE = Counted(why_not="counting what nearby launches do took too long", is_failure=True)
+"""Stands for a launch that was not counted in time."""
+
+
+def count_launches(
+    wanted: Sequence[Counting], store: Store, jobs: int = 1, until: float = math.inf
+) -> list[Counted]:
     """Return what each launch does, from *store* or counted in *jobs* forks.
 
-    Each result is stored as soon as it is counted, unless an error of the lab prevented it.
+    Each result is stored as soon as it is counted, unless an error of the lab prevented it. A count
+    that has not begun when `time.monotonic` reaches *until* is LATE.
     """
     found = {place: kept for place, one in enumerate(wanted) if (kept := one.kept(store))}
     missing = [place for place in range(len(wanted)) if place not in found]
@@ -164,11 +173,11 @@ def count_launches(wanted: Sequence[Counting], store: Store, jobs: int = 1) -> l
 
     if jobs == 1 or len(missing) < FEW:
         for place in missing:
-            keep(place, wanted[place].count())
+            keep(place, _counted(wanted[place], until))
     else:
         from occupancy_lab.work import executed, walk  # noqa: F401 - for all forks at once
 
-        calls = {place: partial(_counted_line, wanted[place]) for place in missing}
+        calls = {place: partial(_counted_line, wanted[place], until) for place in missing}
         for place, (answer, words) in in_forks(calls, jobs, None):
             why = f"the process that counted it died: {words}"
             died = Counted(why_not=why, is_failure=True)
@@ -180,8 +189,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _counted_line(one: Counting) -> str:
-    return to_line(one.count())
+def _counted(one: Counting, until: float) -> Counted:
+    return one.count() if time.monotonic() < until else LATE
+
+
+def _counted_line(one: Counting, until: float) -> str:
+    return to_line(_counted(one, until))
 
 
 def count_launch(one: Counting, store: Store) -> Counted:

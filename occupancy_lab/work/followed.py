@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from occupancy_lab.errors import BinaryError, unreadable
+from occupancy_lab.errors import unreadable
 from occupancy_lab.work.asked import COUNTED, Asked, Asking
 from occupancy_lab.work.banks import Served
 from occupancy_lab.work.counts import (
@@ -152,18 +152,18 @@ class Run(ABC):
         return asking, Visits(asking.visit)
 
     def executed(self) -> Executed:
-        """Return what the launch executes."""
+        """Return what the launch executes.
+
+        Raises BinaryError if that is not known, also where only the source tells the trips of a
+        loop that the compiler has divided.
+        """
         if self.passed.has_values:
             self._forget_written()
         chosen, ways = self._paths()
-        unknown = {number for way in ways for number in way.unknown}
-        self.counted_ends = self._counted_ends(unknown)
+        self.counted_ends = self._counted_ends(_unknown_in(ways))
         if self.counted_ends:
-            try:
-                chosen, ways = self._paths()
-                unknown = {number for way in ways for number in way.unknown}
-            except BinaryError:  # the compiler has divided the loop
-                self.counted_ends = {}
+            chosen, ways = self._paths()
+        unknown = _unknown_in(ways)
         endless = self._endless(unknown)
         counted = [
             {start: self._scaled(one, len(chosen)) for start, one in way.executions.items()}
@@ -524,6 +524,10 @@ def spread(number: int, most: int) -> Any:
     """
     steps = np.arange(most)
     return ((steps + steps * GOLDEN % 1) * (number / most)).astype(np.int64)
+
+
+def _unknown_in(ways: Sequence[Followed]) -> set[int]:
+    return {number for way in ways for number in way.unknown}
 
 
 def _give_up(programs: int) -> NoReturn:

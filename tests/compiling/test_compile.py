@@ -95,6 +95,13 @@ def failed_assertion(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, 
 
 
 @triton.jit
+def talking(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
+    """Prints something before it fails."""
+    tl.static_print("rows are long enough")
+    tl.static_assert(BLOCK_SIZE > 99_998, "rows are too short")
+
+
+@triton.jit
 def too_large(x_ptr, n_cols, BLOCK_SIZE: tl.constexpr):  # noqa: ANN001, ANN201, ARG001, N803
     """Fails in one of Triton's checks."""
     tl.store(x_ptr + tl.arange(0, 2097152), 1.0)
@@ -234,6 +241,7 @@ def test_targets_without_a_compiler(target: Target, capfd: pytest.CaptureFixture
     [
         (unknown_name, "nonsense is not defined", "tl.store(x_ptr, nonsense)"),
         (failed_assertion, "rows are too short", "tl.static_assert(BLOCK_SIZE > 99_999"),
+        (talking, "rows are too short", "tl.static_assert(BLOCK_SIZE > 99_998"),
         (
             too_large,
             "exceeds triton maximum tensor numel (1048576)",

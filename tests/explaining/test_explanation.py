@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import launched_kernels
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,6 +16,7 @@ from samples import H100, H100_SINGLE, MI300X, MI300X_SINGLE
 from stand_ins import CONDITIONS, MEASURED, GivenCompiler, Launches, put_here
 
 import occupancy_lab
+from occupancy_lab import dry_run, tensor
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Case, Recorded
@@ -355,3 +357,18 @@ def test_several_settings_of_a_matrix_are_configurations() -> None:
     assert configs == [(4, 1), (4, 2), (8, 1), (8, 2)]
     assert found.to_document().tables[0].headers[0] == "num_warps, num_stages"
     assert "4 of 4 configurations compile and fit." in found.to_markdown()
+
+
+def test_nearby_launches_that_take_too_long_to_count_have_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After a minute changes that have an effect get no time, and a sentence says why."""
+    monkeypatch.setattr("occupancy_lab.explaining.explanation.SEARCH_SECONDS", 0.0)
+    x = tensor((2048, 2048), "float16")
+    run = dry_run(launched_kernels.transpose, "h100")[(1024,)](x, x, 64, 64, BLOCK=64)
+    (case,) = run.cases
+    others = [one for one in case.neighbours if one.record is not None and not one.reason]
+    assert case.record.prediction is not None
+    assert others
+    assert {one.prediction for one in others} == {None}
+    assert "no time, as counting what nearby launches do took too long" in run.to_markdown()

@@ -16,7 +16,7 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.work import walk
-from occupancy_lab.work.counting import Counted, Counting, count_launch, count_launches
+from occupancy_lab.work.counting import LATE, Counted, Counting, count_launch, count_launches
 from occupancy_lab.work.counts import Amount
 
 HALF, INDEX = Pointer("float16", 1 << 30), Pointer("int32", 4096)
@@ -99,6 +99,16 @@ def test_each_launch_is_stored_as_soon_as_it_is_counted(
     with pytest.raises(KeyboardInterrupt):
         count_launches(some, store)
     assert [one.kept(store) is not None for one in some] == [True, False]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_counts_that_begin_too_late_are_not_stored(tmp_path: Path, jobs: int) -> None:
+    """What is stored already is found, and everything else has the reason that it took too long."""
+    store, run = Store(tmp_path), BoundLaunch.of(gather, Launch((), GATHER, (4,)))
+    some = [Counting(texts_of(gather, GATHER), run, (4,), {}, number) for number in range(1, 6)]
+    (first,) = count_launches(some[:1], store)
+    assert count_launches(some, store, jobs, until=0.0) == [first, *[LATE] * 4]
+    assert [one.kept(store) for one in some] == [first, *[None] * 4]
 
 
 @pytest.mark.parametrize("changed", [{"k": 64}, {"stride": 133}])

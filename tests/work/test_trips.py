@@ -114,3 +114,12 @@ def test_trips_that_only_the_source_tells_are_their_mean() -> None:
     assert alone.instructions.high is None
     assert found.unknowns == ()
     assert [one.trips.exact for one in found.loops] == [8 * PROGRAMS * 4]
+
+
+def test_trips_that_only_the_source_tells_are_not_divided() -> None:
+    """Where the compiler has unrolled such a loop, its machine code is not followed."""
+    values = {"lengths": (10,) * 1024}
+    texts = compiled_texts(sum_most, Launch((), SUMS))
+    counts = count(read_ttir(texts.ttir), SUMS, (PROGRAMS,), values=values)
+    with pytest.raises(BinaryError, match="divided the loop"):
+        execute(texts, SUMS, (PROGRAMS,), values=values, loops=counts.loops)
