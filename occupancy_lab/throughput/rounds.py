@@ -93,7 +93,9 @@ with them. 60 launches of other kernels that were drawn afterwards are within 4%
 LONG_TOGETHER = 3
 """The programs of a multiprocessor that are assumed to be as long as the longest one. If all were,
 causal attention with five programs per multiprocessor would be predicted 12 to 16% too long. Nine
-in ten of 206 launches whose programs differ, on both GPUs, are within 13.8%, instead of 15.0%."""
+in ten of 206 launches whose programs differ, on both GPUs, are within 13.8%, instead of 15.0%. Of
+72 softmaxes whose predicted times it reduces by more than a tenth, half are within 5%, instead of
+11%."""
 OVERLAP, SCHEDULED_OVERLAP = 3.5, 5.0
 """The exponents of the norm of all times, and of that of the schedulers and of the pipes behind
 them, which disturb each other less. With one exponent for all, launches that issuing and several
