@@ -520,7 +520,7 @@ def test_no_compile_is_made_after_ctrl_c(script: Path, tmp_path: Path) -> None:
         begun, compiled = script.with_name("begun"), resources(run, 0)
 
         def interrupt() -> None:
-            while not begun.exists():
+            while not begun.exists() or not begun.read_text(encoding="utf-8"):
                 time.sleep(0.01)
             os.kill(os.getpid(), signal.SIGINT)
 
