@@ -46,8 +46,7 @@ class SharedMemory:
         if self._is_blank and all(value is None for value in values):
             return
         self._is_blank = False
-        known_values = [value for value in values if value is not None]
-        self._widen(address, mask, *known_values, *([] if unknown is None else [unknown]))
+        self._widen(address, mask, unknown, *values)
         programs, threads, places = self._chosen(address, mask, size)
         shape = (len(self._content), mask.shape[1])
         content, known, ones = self._units(size)
@@ -92,8 +91,8 @@ class SharedMemory:
         return found, unknown
 
     def _widen(self, *arrays: Any) -> None:
-        """Give each program a row of its own if any of *arrays* has several rows."""
-        rows = max(map(len, arrays))
+        """Give each program a row of its own if any of *arrays* that is not None has several."""
+        rows = max(len(one) for one in arrays if one is not None)
         if rows > len(self._content):
             self._content, self._known = (
                 np.repeat(one, rows, axis=0) for one in (self._content, self._known)
