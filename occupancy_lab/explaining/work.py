@@ -43,7 +43,7 @@ from occupancy_lab.work.counts import (
     total,
 )
 from occupancy_lab.work.memory import is_granular
-from occupancy_lab.work.pieces import completed, read_cost, written_cost
+from occupancy_lab.work.pieces import partial_bytes, read_cost, written_cost
 from occupancy_lab.work.pipes import LSU
 from occupancy_lab.work.speed_of_light import MEMORY
 
@@ -344,12 +344,12 @@ def _pieces(counts: Counts) -> Iterator[str]:
             )
     for one in counts.footprints:
         mine = [store for store in stores if store.tensor == one.tensor]
-        rest, _ = completed(mine, one)
-        if rest.low > UNUSED * one.written_whole.most:
+        rest = partial_bytes(one.written_whole.low, one.written.low)
+        if not one.read_whole.most and rest > UNUSED * one.written_whole.most:
             worst = max(mine, key=lambda store: store.sectors.most)
             yield (
                 f"The {worst.operation} at {line_words(worst.place)} writes only parts of sectors:"
-                f" device memory has to read the rest, {byte_words(rest.low)}."
+                f" device memory has to read the rest, {byte_words(round(rest))}."
             )
 
 

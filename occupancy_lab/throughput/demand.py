@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect
+from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -30,7 +31,7 @@ from occupancy_lab.work.pieces import partial_bytes
 from occupancy_lab.work.pipes import TENSOR, XU
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.gpus import Architecture, Gpu
     from occupancy_lab.values import Resources
@@ -291,12 +292,7 @@ def demand_of(doing: Doing) -> Demand | None:
     local = memory.local_read_bytes + WRITTEN_WEIGHT * memory.local_written_bytes
     loaded = total(one.sectors for one in counts.accesses if one.reads)
     wanted = taken(loaded) * SECTOR
-    stored = sum(
-        whole + PARTIAL_STORE * partial_bytes(whole, taken(one.bytes))
-        for one in counts.accesses
-        if not one.reads
-        for whole in (taken(one.sectors) * SECTOR,)
-    )
+    stored = _stored(counts, executed if is_followed else None, taken)
     cached = wanted * _hits(loaded, executed, program)
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
     if not reads.is_exact:
@@ -323,6 +319,35 @@ def demand_of(doing: Doing) -> Demand | None:
         written_cost=memory.written_cost,
         local_lost=memory.local_lost,
         local_share=local / max(read + WRITTEN_WEIGHT * written, local, 1.0),
+    )
+
+
+def _stored(counts: Counts, executed: Executed | None, taken: Callable[[Amount], float]) -> float:
+    """Return `Demand.stored_bytes`: by the binary, or by the source for what the binary hides.
+
+    Where the binary does not show the addresses, it is the greater of both.
+    """
+    by_source: dict[str | None, float] = defaultdict(float)
+    for one in counts.accesses:
+        if not one.reads:
+            whole = taken(one.sectors) * SECTOR
+            in_part = partial_bytes(whole, taken(one.bytes))
+            by_source[one.tensor] += whole + PARTIAL_STORE * in_part
+    by_binary: dict[str | None, float] = defaultdict(float)
+    hidden = set[str | None]()
+    for access in () if executed is None else executed.accesses:
+        if access.operation == "store":
+            sectors = access.sectors.middle * (1.0 - access.merged)
+            by_binary[access.tensor] += sectors * SECTOR * (1.0 + PARTIAL_STORE * access.partial)
+            if not access.is_known:
+                hidden.add(access.tensor)
+    if None in hidden or None in by_binary:
+        return max(sum(by_source.values()), sum(by_binary.values()))
+    return sum(
+        max(size, by_binary.get(tensor, 0.0))
+        if tensor in hidden or tensor not in by_binary
+        else by_binary[tensor]
+        for tensor, size in by_source.items()
     )
 
 

@@ -33,17 +33,19 @@ recorded launches' times."""
 
 TABLE_BYTES = 1 << 17
 """The bytes up to which data that different programs load in part may stay in the L1 cache."""
+MOST_WARPS = 64
 MOST_WAITING = 1 << 16
 """The most addresses that wait to be counted together; a count alone takes some 100 us."""
 
-OPEN_LINES, NEAR_LINES, MERGED_STORES = 64, 8, 0.75
-"""The most lines of a program's last stores that the next store can merge with, the most lines of a
-warp whose stores merge with those of the next warp, and the share of the sectors stored to such
-lines again that the L2 cache does not see. In eight softmaxes with unaligned rows the L2 cache gets
-3.7 requests for a row of 67 floats whose stores touch 10.8 lines, and 37.6 for a row of 1000 whose
-stores touch 56. Of 12.2 million sectors of a quantization that stores bytes two by two, in 32
-instructions a warp, it sees all, and so it does of a transposition whose warps store to the same 28
-lines (Nsight Compute, H200)."""
+OPEN_LINES, NEAR_LINES, MERGED_STORES, MERGED_PARTS = 12, 8, 0.75, 0.2
+"""The most lines per warp of the last stores that the next store can merge with, the most lines of
+a warp whose stores merge with those of the next warp, and the share of the sectors stored to such
+lines again that the L2 cache does not see, of whole words and of parts of words. In eight softmaxes
+with unaligned rows the L2 cache gets 3.7 requests for a row of 67 floats whose stores touch 10.8
+lines, and 37.6 for a row of 1000 whose stores touch 56. Where four successive instructions store
+floats 16 bytes apart, it sees 40 to 55% of the sectors; where eight store float16 so, 75 to 88%;
+and all where eight others come in between, or where warps store to the same 28 lines (Nsight
+Compute, H200)."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class Asked:
     merged: float = 0.0
     """For a load, those of `shared` that miss in the L1 cache; for a copy, these and all that hit;
     for a store, those in lines that were just stored to."""
+    partial: float = 0.0
+    """Sectors stored by requests, of a warp and a line, that do not fill all of their sectors."""
     places: float = 0.0
     programs: float = 0.0
     """How often a program executes the instruction with a thread whose condition is true."""
@@ -105,7 +109,10 @@ class L1Cache:
     in_step: bool = True
     """Whether the program's warps meet at barriers, so that they store at the same time."""
     stored: tuple[int, ...] = ()
-    """The lines of the last stores, where they are few."""
+    """The lines of the last stores, where they are few: with their warps, unless these are in step.
+    """
+    in_turn: bool = False
+    """Whether the program has loaded nothing since its last store."""
     lines: int = 0
     in_pass: set[int] = field(default_factory=set)
     """The loads in the current pass of a loop, where it stands for several passes."""
@@ -134,6 +141,7 @@ class L1Cache:
         requests beyond the first for each sector. A load that stands for several loads, each *part*
         of a sector further on, misses each sector once.
         """
+        self.in_turn = False
         of_warps = in_order(by_warp(np.where(threads, address // SECTOR, NOWHERE), self.lanes))
         requests = of_warps[firsts(of_warps)]
         wanted = np.unique(requests).tolist()
@@ -155,23 +163,49 @@ class L1Cache:
         """Return the share of a store's lines that are merged with the stores before.
 
         Stores of *size* bytes per thread by several warps that are in step to the same line, one
-        after the other, go to the L2 cache together, and so do those of successive instructions,
-        except for stores that fill less than half of their sectors.
+        after the other, go to the L2 cache together, and so do those of a warp's successive
+        instructions; fewer if they store parts of words. Stores that fill less than half of their
+        sectors have to follow each other without a load in between.
         """
         if len(address) == 1:
             return 0.0
         of_warps = in_order(by_warp(np.where(threads, address // LINE, NOWHERE), self.lanes))
-        wanted = of_warps[firsts(of_warps)]
+        chosen = firsts(of_warps)
+        warps = 0 if self.in_step else chosen.nonzero()[0]
+        wanted = of_warps[chosen] * MOST_WARPS + warps
         lines = np.unique(wanted).tolist()
         sectors = len(np.unique(address[threads] // SECTOR))
-        if 2 * size * int(threads.sum()) < SECTOR * sectors:
+        is_dense = 2 * size * int(threads.sum()) >= SECTOR * sectors
+        if not is_dense and not self.in_turn:
             self.stored = ()
-            return 0.0
         again = len(set(self.stored).intersection(lines))
-        if self.in_step and len(wanted) <= NEAR_LINES * len(of_warps):
+        is_near = len(wanted) <= NEAR_LINES * len(of_warps)
+        if self.in_step and is_near and is_dense and size >= WORD:
             again += len(wanted) - len(lines)
-        self.stored = () if len(lines) > OPEN_LINES else (*lines, *self.stored)[:OPEN_LINES]
-        return MERGED_STORES * again / len(wanted)
+        room = OPEN_LINES * len(of_warps)
+        self.stored = () if len(lines) > room else (*lines, *self.stored)[:room]
+        self.in_turn = True
+        return (MERGED_STORES if size >= WORD else MERGED_PARTS) * again / len(wanted)
+
+
+def stored_in_part(address: Any, threads: Any, size: int, lanes: int) -> float:
+    """Return the share of a program's sectors whose requests do not fill all of their sectors.
+
+    A request is what a warp of *lanes* stores to a line, *size* bytes for each of *threads*.
+    """
+    if len(address) == 1:
+        return float(size < SECTOR)
+    places = in_order(by_warp(np.where(threads, address, NOWHERE), lanes))
+    chosen = firsts(places)
+    warp, _ = chosen.nonzero()
+    sector = places[chosen] // SECTOR
+    is_new = np.append(True, (warp[1:] != warp[:-1]) | (sector[1:] != sector[:-1]))
+    line = sector // QUARTERS
+    begins = np.append(True, (warp[1:] != warp[:-1]) | (line[1:] != line[:-1]))
+    request = np.cumsum(begins) - 1
+    sectors = np.bincount(request, is_new)
+    in_part = np.bincount(request) * size < sectors * SECTOR
+    return float(sectors[in_part].sum() / sectors.sum())
 
 
 @dataclass(frozen=True, slots=True)
@@ -311,7 +345,9 @@ class Asking:
             found = {"cached": cached, "merged": merged, "distinct": first, "shared": shared}
             return {**found, "common": common, "turns": common * (turns or 0.0)}
         if opcode in {operations.STG, operations.ST}:
-            return {"merged": cache.store(own, threads, self.thread_bytes[step.number])}
+            size = self.thread_bytes[step.number]
+            partial = stored_in_part(own, threads, size, self.lanes)
+            return {"merged": cache.store(own, threads, size), "partial": partial}
         return {}
 
 

@@ -154,6 +154,8 @@ class Access:
     piece_bytes: float | None = None
     """The mean bytes of the contiguous pieces that programs touch at the same time, in whole
     granules; None where it is not known."""
+    adjoins: bool = False
+    """Whether the cache lines that programs touch at the same time are mostly neighbours."""
 
     @property
     def bytes(self) -> Amount:
@@ -173,9 +175,11 @@ class Access:
     def occupied(self) -> float:
         """The bytes of cache lines that a byte of its sectors occupies in a cache of lines.
 
-        More than 1 where the pieces that programs touch at the same time are parts of lines.
+        More than 1 where the pieces that programs touch at the same time are parts of lines, and
+        where an execution of a store is.
         """
-        if self.piece_bytes is None or self.piece_bytes >= LINE:
+        is_long = self.piece_bytes is None or self.piece_bytes >= LINE
+        if is_long and (self.reads or not self.writes):
             return 1.0
         return max(self.lines.most * LINE / max(self.sectors.most * SECTOR, 1.0), 1.0)
 
@@ -203,6 +207,10 @@ class Footprint:
     """Bytes read again so late that a cache may have lost them; None where this is not known."""
     rewritten: tuple[Reuse, ...] = ()
     """Bytes of sectors written again so late that a cache may have written them back."""
+    resumed: tuple[Reuse, ...] = ()
+    """The same of whole cache lines, where the launch only writes, whatever sectors of them."""
+    late: tuple[Reuse, ...] = ()
+    """`rewritten` by what the launch touches for the first time in between."""
     bounds: tuple[int, int] | None = None
     """The byte offsets in the tensor at which the first touched sector starts and the last one
     ends; None where they are not known."""
@@ -507,6 +515,9 @@ class GlobalAccess:
     """The share of the sectors that hit in the L1 cache."""
     merged: float = 0.0
     """The share of the sectors that the L1 cache requests, or stores, together with others."""
+    partial: float = 0.0
+    """The share of the sectors stored by requests, of a warp and a line, that fill some of their
+    sectors only in part."""
     common: float = 0.0
     """The share of the remaining sectors that lie in a table which all programs request, as a whole
     or in parts."""

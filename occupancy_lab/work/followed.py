@@ -60,7 +60,7 @@ PASSES = 8
 """Iterations per warp assumed in `ExecutedLine.cycles` for a loop of unknown length."""
 AMOUNTS = {"threads": "threads", "places": "places"} | {one: f"most_{one}" for one in COUNTED}
 """The amounts of a GlobalAccess, which are fields of Asked, with those of their upper limits."""
-SHARES = ("cached", "merged", "common", "turns", "distinct", "shared")
+SHARES = ("cached", "merged", "partial", "common", "turns", "distinct", "shared")
 """The shares of a GlobalAccess, which are fields of Asked too."""
 NOT_KNOWN = "values from memory"
 

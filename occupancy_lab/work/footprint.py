@@ -26,6 +26,9 @@ each."""
 QUICK_RUNS, FEW_KINDS = 2**17, 2**6
 """With more runs than this, of fewer kinds, regular repetition is tried first."""
 ENDS = ("starts", "ends")
+WHOLE_LINES = 1.25
+"""Stores that touch more than this many times the bytes of their sectors in lines fill their lines
+only in part."""
 SMALL_SHARE = 1 / 256
 """A tensor that is no larger than this share of what a launch touches is assumed to stay cached."""
 
@@ -363,16 +366,17 @@ def distinct(several: Sequence[Accessed], limit: int | None, unit: int = 1) -> A
     return found
 
 
-def piece_bytes(touches: Sequence[Touch]) -> list[float | None]:
+def pieces(touches: Sequence[Touch]) -> list[tuple[float | None, bool]]:
     """Return the mean bytes of the pieces that each access touches at a time, in whole granules.
 
+    The second result is that of `Access.adjoins`.
     Pieces of TOGETHER programs and iterations are merged, or of as many as write two cache lines,
     which the L2 cache merges; so are those of loads, or of stores, that one program makes of the
     same tensor in the same loop. Where addresses are not known, the pieces are those of one
     program, whose unknown parts are assumed to lie apart. None where those in the middle of the
     grid touch nothing, or too much to be listed.
     """
-    found: list[float | None] = [None] * len(touches)
+    found: list[tuple[float | None, bool]] = [(None, False)] * len(touches)
     groups: dict[Any, dict[int, Bytes]] = {}
     for place, touch in enumerate(touches):
         reach = touch.reach
@@ -390,18 +394,25 @@ def piece_bytes(touches: Sequence[Touch]) -> list[float | None]:
         sizes = whole.ends - whole.starts
         for place, runs in group.items():
             own = np.unique(np.searchsorted(whole.starts, runs.starts, "right") - 1)
-            found[place] = float(sizes[own].mean())
+            found[place] = float(sizes[own].mean()), _adjoins(touches[place])
     return found
 
 
-def _granules(touch: Touch) -> Bytes:
+def _adjoins(touch: Touch) -> bool:
+    """Return `Access.adjoins`, by one iteration of a few programs in the middle of the grid."""
+    lines = _granules(touch, iterations=1).whole(LINE)
+    return int((lines.ends - lines.starts).sum()) > 2 * LINE * len(lines.starts)
+
+
+def _granules(touch: Touch, iterations: int = TOGETHER) -> Bytes:
     """Return the granules that an access touches in a few programs in the middle of the grid."""
     is_known = not touch.offset.hidden
     number = TOGETHER if is_known else 1
     programs = number
     if is_known and touch.writes:
         programs = max(number, 2 * LINE // (math.prod(touch.shape) * touch.item_bytes))
-    some = accesses.restricted(touch, _middle(touch.reach.sizes, programs, number))
+    box = _middle(touch.reach.sizes, programs, min(number, iterations))
+    some = accesses.restricted(touch, box)
     cells = accesses.combined(accesses.grouped(some, None), None)
     if not len(cells.weights):
         return Bytes(cells.weights, cells.weights)
@@ -470,11 +481,11 @@ def footprints(
         return tuple(found)
     schedule = reuse.Schedule(grid, max(resident, 1))
     again = _touched_again(several, wholes, schedule, counted)
-    unknown = None, ()
     return tuple(
-        replace(one, again=read, rewritten=written)
+        one
+        if (own := again.get(one.tensor)) is None
+        else replace(one, again=own[0], rewritten=own[1], resumed=own[2], late=own[3])
         for one in found
-        for read, written in [again.get(one.tensor, unknown)]
     )
 
 
@@ -500,24 +511,43 @@ def _touched_again(
     wholes: Mapping[str | None, int],
     schedule: reuse.Schedule,
     counted: Sequence[Access],
-) -> dict[str | None, tuple[tuple[Reuse, ...], tuple[Reuse, ...]]]:
-    """Return what is read and written again of each tensor whose distinct bytes *wholes* has."""
+) -> dict[str | None, Sequence[tuple[Reuse, ...]]]:
+    """Return what is read and written again of each tensor whose distinct bytes *wholes* has.
+
+    The results are `again`, `rewritten`, `resumed` and `late` of a Footprint.
+    """
     asked: Counter[str | None] = Counter()
+    read: set[str | None] = set()
+    in_part: set[str | None] = set()
     for one, access in zip(several, counted, strict=True):
         asked[one.touch.tensor] += access.sectors.low * SECTOR
+        if one.touch.reads:
+            read.add(one.touch.tensor)
+        elif access.lines.low * LINE > access.sectors.low * SECTOR * WHOLE_LINES:
+            in_part.add(one.touch.tensor)
     whole = sum(wholes.values())
-    often = [one for one, size in wholes.items() if asked[one] > size > SMALL_SHARE * whole]
-    found: dict[str | None, Any] = dict.fromkeys(wholes, ((), ()))
-    if not often or whole < reuse.LEAST_DISTANCE:
+    large = [one for one, size in wholes.items() if size > SMALL_SHARE * whole]
+    often = [one for one in large if asked[one] > wholes[one]]
+    by_lines = [one for one in large if one in in_part - read]
+    found: dict[str | None, Any] = dict.fromkeys(wholes, ((), (), (), ()))
+    if not (often or by_lines) or whole < reuse.LEAST_DISTANCE:
         return found
     when = reuse.moments([one.touch for one in several], [one.asked.low for one in several])
     blocks: dict[str | None, list[reuse.Blocks]] = {one: [] for one in wholes}
+    lines: dict[str | None, list[reuse.Blocks]] = {one: [] for one in by_lines}
     for one, moment, access in zip(several, when, counted, strict=True):
-        if (tensor := one.touch.tensor) in blocks and is_certain(one.touch):
-            blocks[tensor].append(reuse.blocks_of(one.touch, moment, schedule, access.occupied))
+        if (tensor := one.touch.tensor) not in blocks or not is_certain(one.touch):
+            continue
+        blocks[tensor].append(reuse.blocks_of(one.touch, moment, schedule, access.occupied))
+        if tensor in lines:
+            lines[tensor].append(reuse.blocks_of(one.touch, moment, schedule, unit=LINE))
     steps = {name: reuse.steps_of(blocks[name], size, schedule) for name, size in wholes.items()}
-    between = reuse.distances(sum(one.touched for one in steps.values()), schedule)
-    for name in often:
-        matrices = steps[name].again, steps[name].rewritten
-        found[name] = tuple(reuse.reuses(one, between, schedule.share) for one in matrices)
+    touched = sum(one.touched for one in steps.values())
+    between, fresh = reuse.distances(touched, schedule), reuse.first_touched(touched)
+    for name in {*often, *by_lines}:
+        size = sum(LINE * access.lines.low for access in counted if access.tensor == name)
+        resumed = reuse.steps_of(lines.get(name, []), size, schedule).rewritten
+        again, written = steps[name].again, steps[name].rewritten
+        by_distance = ((again, between), (written, between), (resumed, between), (written, fresh))
+        found[name] = [reuse.reuses(*one, schedule.share) for one in by_distance]
     return found

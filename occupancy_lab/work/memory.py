@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
@@ -234,10 +235,11 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     once_written = total(
         one.written_whole.at_most(_asked(_stores(one, counts)).high) for one in tensors
     )
-    cache, room, whole = last_cache(gpu), _kept(counts, gpu), (once + once_written).high
+    room: float | None = _kept(counts, gpu)
+    cache, whole = last_cache(gpu), (once + once_written).high
     frames = 0 if local is None else local.bytes
     if whole is not None and room is not None and whole + frames <= room:
-        tensors = tuple(replace(one, again=(), rewritten=()) for one in tensors)
+        room = math.inf
     flows = {one: _flow(one, counts, gpu, room, frames) for one in tensors}
     reads = total(one.given for one in flows.values())
     written = total(one.stored for one in flows.values())
@@ -251,7 +253,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     within = _written_within(written, came, gpu)
     found = Memory(asked, reads, written, within, once, once_written)
     if is_granular(gpu):
-        found = _with_costs(found, counts, gpu, flows)
+        found = _with_costs(found, counts, gpu, flows, came, room, frames)
     if local is None or cache is None:
         return found
     return replace(
@@ -262,35 +264,48 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     )
 
 
-def _with_costs(moved: Memory, counts: Counts, gpu: Gpu, flows: Mapping[Footprint, Flow]) -> Memory:
-    """Return what is *moved* with its costs, and with the rest of sectors written in part."""
-    reads, within = moved.dram_read_bytes or NOTHING, moved.written_within_bytes
-    taken = (moved.dram_written_bytes or NOTHING).most
-    share = 1.0 if within is None or not taken else within.most / taken
+def _with_costs(  # noqa: PLR0913, PLR0917 - what the launch moves, and where it may stay
+    moved: Memory,
+    counts: Counts,
+    gpu: Gpu,
+    flows: Mapping[Footprint, Flow],
+    came: int,
+    kept: float | None,
+    frames: int,
+) -> Memory:
+    """Return what is *moved* with its costs, and with the rest of sectors written in part.
+
+    *came*, *kept* and *frames* are as in `_written_within` and `_flow`.
+    """
+    reads, taken = moved.dram_read_bytes or NOTHING, moved.dram_written_bytes or NOTHING
+    cache = last_cache(gpu)
+    room = None if cache is None else pieces.ROOM * cache
     stores = {one: _stores(one, counts) for one in flows}
-    stays = {
-        one: 0.0
-        if all(store.is_known for store in some)
-        else _stays(one, _asked(some), counts, gpu) or 0.0
-        for one, some in stores.items()
-    }
-    both = [pieces.completed(some, one, stays[one]) for one, some in stores.items()]
-    rest, slow = total(one for one, _ in both).scaled(share), share * sum(one for _, one in both)
-    torn = sum(pieces.torn_bytes(some, one, flows[one].twice) for one, some in stores.items())
+    in_part = {}
+    for one, some in stores.items():
+        unknown = not all(store.is_known for store in some)
+        known = pieces.Early(
+            twice=flows[one].twice,
+            resumed=_lost(one.resumed, kept, frames),
+            stays=_stays(one, _asked(some), counts, gpu) or 0.0 if unknown else 0.0,
+        )
+        in_part[one] = pieces.early(some, one, known, room, partial(_lost, frames=frames))
+    filled = total(one.filled for one in in_part.values())
     read_time = sum(
         flow.given.most * pieces.read_cost(_loads(x, counts)) for x, flow in flows.items()
     )
-    read_time += reads.most - total(flow.given for flow in flows.values()).most + slow
-    read_time += torn * pieces.REST_COST
-    reads += rest + Amount.of(torn)
+    read_time += reads.most - total(flow.given for flow in flows.values()).most
+    read_time += sum(one.slow for one in in_part.values())
+    reads += filled
     costs = [
-        (flow.stored.most, pieces.written_cost(stores[one], one, stays[one], flow.twice))
+        (flow.stored.most, pieces.written_cost(stores[one], one, in_part[one]))
         for one, flow in flows.items()
     ]
     return replace(
         moved,
         dram_read_bytes=reads,
-        once_read_bytes=(moved.once_read_bytes or NOTHING) + rest,
+        written_within_bytes=_written_within(taken, came, gpu, filled),
+        once_read_bytes=(moved.once_read_bytes or NOTHING) + filled,
         read_cost=read_time / max(reads.most, 1.0),
         written_cost=pieces.mean(costs),
     )
@@ -437,21 +452,24 @@ def _filled(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
     return max(min(asked, round(_copies(tensor, counts, gpu) * given.low)), given.low)
 
 
-def _written_within(written: Amount, came: int, gpu: Gpu) -> Amount | None:
+def _written_within(written: Amount, came: int, gpu: Gpu, early: Amount = NOTHING) -> Amount | None:
     """Return how many of the *written* bytes reach device memory before the launch ends.
 
     At its end the L2 cache holds the most recent data. The written share of that is the written
-    share of all data that *came* into the cache, but at most STAYS.
+    share of all data that *came* into the cache, but at most STAYS. What is written *early* is not
+    in it.
     """
     cache = gpu.l2_bytes
     if cache is None or gpu.infinity_cache_bytes is not None:
         return None
 
-    def taken(number: int) -> int:
-        share = number / (came + number) if number else 0.0
-        return number - min(number, round(cache * min(STAYS, RECENT * share)))
+    def taken(number: int, first: int) -> int:
+        later = max(number - first, 0)
+        share = later / (came + later) if later else 0.0
+        return number - min(later, round(cache * min(STAYS, RECENT * share)))
 
-    return Amount(taken(written.low), None if written.high is None else taken(written.high))
+    high = None if written.high is None else taken(written.high, early.high or 0)
+    return Amount(taken(written.low, early.low), high)
 
 
 def _fetched(loads: Sequence[Access], gpu: Gpu) -> Amount:
@@ -468,7 +486,7 @@ def _once_read(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
 
 
 def _delivered(
-    tensor: Footprint, counts: Counts, gpu: Gpu, room: int | None, frames: int
+    tensor: Footprint, counts: Counts, gpu: Gpu, room: float | None, frames: int
 ) -> Amount:
     """Return the bytes of a tensor that device memory delivers, with *room* bytes of cache.
 
@@ -496,7 +514,7 @@ class Flow:
     """The bytes of these that are written again later."""
 
 
-def _flow(tensor: Footprint, counts: Counts, gpu: Gpu, room: int | None, frames: int) -> Flow:
+def _flow(tensor: Footprint, counts: Counts, gpu: Gpu, room: float | None, frames: int) -> Flow:
     twice, stores = _lost(tensor.rewritten, room, frames), _stores(tensor, counts)
     asked = _asked(stores)
     stored = tensor.written_whole.at_most(asked.high)
@@ -506,9 +524,9 @@ def _flow(tensor: Footprint, counts: Counts, gpu: Gpu, room: int | None, frames:
     return Flow(given, stored + Amount.of(twice), twice)
 
 
-def _lost(again: Sequence[Reuse], room: int | None, frames: int) -> int:
+def _lost(again: Sequence[Reuse], room: float | None, frames: int) -> int:
     """Return how many of the bytes touched *again* have left *room* bytes of cache in between."""
-    if room is None:
+    if room is None or room == math.inf:
         return 0
     return round(sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in again))
 

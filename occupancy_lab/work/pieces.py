@@ -7,9 +7,19 @@ for a cache line. The launches that show this are in reports/data/pieces-h200.cs
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from occupancy_lab.work.counts import GRANULE, LINE, NOTHING, SECTOR, Access, Amount, Footprint
+from occupancy_lab.work.counts import (
+    GRANULE,
+    LINE,
+    NOTHING,
+    SECTOR,
+    Access,
+    Amount,
+    Footprint,
+    Reuse,
+)
 
 HALVINGS = 30
 """Steps of the bisection that finds how long places stay in a cache."""
@@ -19,6 +29,14 @@ pieces of 32 and 64 bytes are read in the time of 109 and 114, and written in th
 149; pieces of 256 bytes take 6% longer than if they are in order."""
 REST_COST = READ_PIECE / SECTOR
 """The time to read a byte of the rest of a sector, relative to a byte of a long piece."""
+
+
+ADJOINING = 0.93
+"""The time to write parts of adjoining lines, relative to whole lines (76 launches on an H200)."""
+ROOM = 1 / 8
+"""The share of the L2 cache that may be cache lines with sectors written in part. Of 0.8 to 25 MB
+of such lines, written in four ways, 6 MB stay so, and the rest of the others is read from device
+memory; it is not for sectors that other stores complete soon (Nsight Compute, H200)."""
 
 
 def read_cost(accesses: Iterable[Access]) -> float:
@@ -31,39 +49,96 @@ def read_cost(accesses: Iterable[Access]) -> float:
     return mean(each)
 
 
-def written_cost(
-    accesses: Iterable[Access], tensor: Footprint, stays: float = 0.0, twice: int = 0
-) -> float:
+@dataclass(frozen=True, slots=True)
+class Early:
+    """What device memory reads and takes early of a tensor's stores to parts of cache lines."""
+
+    filled: Amount = NOTHING
+    """Bytes that device memory delivers: sectors that a store fills only in part, unless the launch
+    reads them anyway or completes them soon. They are written before the launch ends."""
+    slow: float = 0.0
+    """Bytes in long pieces that device memory reads in the same time."""
+    twice: int = 0
+    """Bytes that are written back more than once."""
+    resumed: float = 0.0
+    """The bytes of cache lines that are written back and then stored to again."""
+    stays: float = 0.0
+    """How long lines at unknown addresses stay in the L2 cache, as in `turnover`."""
+
+
+NOT_EARLY = Early()
+
+
+def early(
+    accesses: Sequence[Access],
+    tensor: Footprint,
+    flow: Early,
+    room: float | None,
+    lost: Callable[[Sequence[Reuse], float], float],
+) -> Early:
+    """Return what device memory reads and takes early of the stores *accesses* to a tensor.
+
+    *flow* has what is known so far, *room* is that of lines with sectors written in part, and
+    *lost* returns how many of the bytes that are touched again leave so much room in between. At
+    known addresses lines are requested side by side where they adjoin, which takes half the time of
+    a piece for each. At unknown ones other stores may complete a sector while it stays.
+    """
+    if tensor.read_whole.most:
+        return flow
+    known = [one for one in accesses if one.is_known]
+    asked = sum(one.sectors.most * SECTOR for one in known)
+    share = partial_bytes(asked, sum(one.bytes.most for one in known)) / max(asked, 1.0)
+    left = partial_bytes(tensor.written_whole.low, tensor.written.low)
+    late = 0.0 if room is None else min(lost(tensor.late, room), tensor.written_whole.low)
+    filled = max(left * _moved(tensor.written_lines or 0, room), share * late)
+    filled += share * flow.twice
+    slow = filled * mean(
+        [
+            (one.sectors.most, max(READ_PIECE * (0.5 if one.adjoins else 1.0) / _request(one), 1.0))
+            for one in known
+        ]
+    )
+    unknown = sum(
+        (1.0 - _covered(one, flow.stays))
+        * partial_bytes(one.sectors.most * SECTOR, one.bytes.most)
+        * _moved(one.lines.most * LINE, room)
+        for one in accesses
+        if not one.is_known
+    )
+    found = Amount(round(filled), round(filled + unknown))
+    return replace(flow, filled=found, slow=slow + unknown * REST_COST)
+
+
+def _moved(lines: float, room: float | None) -> float:
+    """Return the share of *lines* bytes of cache lines that do not fit *room*."""
+    return 1.0 if room is None else max(1.0 - room / max(lines, 1.0), 0.0)
+
+
+def _request(access: Access) -> float:
+    """Return the mean bytes of the sectors that an access requests of a cache line."""
+    return max(SECTOR * access.sectors.most / max(access.lines.most, 1.0), SECTOR)
+
+
+def written_cost(accesses: Iterable[Access], tensor: Footprint, flow: Early = NOT_EARLY) -> float:
     """Return the time to write to *tensor*, relative to as many bytes in long pieces.
 
-    The L2 cache merges what is known to be in one line before it writes the line, but for what is
-    written *twice*. At unknown addresses it merges what comes while a line *stays*, as in
-    `turnover`.
+    The L2 cache merges what is known to be in one line before it writes the line, but for lines
+    that are `resumed`. At unknown addresses it merges what comes while a line stays.
     """
-    unmerged = early(tensor, twice) / max(tensor.written_whole.low + twice, 1)
     whole, lines = tensor.written_whole.low, tensor.written_lines or 0
-    in_part = _partial_lines(tensor)
     each = []
     for one in accesses:
         if not one.writes or not one.piece_bytes or not one.sectors.most:
             continue
         piece = one.piece_bytes
-        if piece <= LINE:
-            piece = one.sectors.most * SECTOR / max(one.lines.most, 1.0)
         if not one.is_known:
-            cost = WRITTEN_PIECE / max(piece, _covered(one, stays) * LINE)
+            piece = piece if piece > LINE else _request(one)
+            cost = WRITTEN_PIECE / max(piece, _covered(one, flow.stays) * LINE)
         else:
-            cost = max(WRITTEN_PIECE / max(one.piece_bytes, LINE), 1.0)
-            if lines and whole:
-                cost = ((lines - in_part) * cost + in_part * WRITTEN_PIECE / LINE) / whole
-            cost += unmerged * (max(WRITTEN_PIECE / piece, 1.0) - cost)
+            cost = ADJOINING if one.adjoins else max(WRITTEN_PIECE / max(piece, LINE), 1.0)
+            cost *= max(lines + flow.resumed, whole + flow.twice) / max(whole + flow.twice, 1)
         each.append((one.sectors.most, max(cost, 1.0)))
     return mean(each)
-
-
-def _partial_lines(tensor: Footprint) -> float:
-    """Return the bytes of the cache lines that are only written in part, at known addresses."""
-    return partial_bytes(tensor.written_lines or 0, tensor.written_whole.low)
 
 
 def mean(each: Sequence[tuple[float, float]]) -> float:
@@ -101,45 +176,6 @@ def turnover(asked: float, size: float, others: float, room: float) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if filled(middle) < room else (low, middle)
     return low
-
-
-def completed(
-    accesses: Iterable[Access], tensor: Footprint, stays: float = 0.0
-) -> tuple[Amount, float]:
-    """Return the bytes of sectors that are written in part, and the bytes read in the same time.
-
-    Device memory delivers the rest of such a sector, unless the launch reads it anyway. At known
-    addresses, which are in order, the rest is read in half the time of a piece. At unknown ones
-    other stores may complete it while it *stays* in the L2 cache, as in `turnover`.
-    """
-    if tensor.read_whole.most:
-        return NOTHING, 0.0
-    known = partial_bytes(tensor.written_whole.low, tensor.written.low)
-    slow = max(known, min(_partial_lines(tensor) / LINE, known / SECTOR) * READ_PIECE / 2)
-    unknown = sum(
-        (1.0 - _covered(one, stays)) * partial_bytes(one.sectors.most * SECTOR, one.bytes.most)
-        for one in accesses
-        if not one.is_known
-    )
-    return Amount(round(known), round(known + unknown)), slow + unknown * REST_COST
-
-
-def torn_bytes(accesses: Sequence[Access], tensor: Footprint, twice: int) -> int:
-    """Return the bytes of sectors that are written back before other stores complete them.
-
-    *twice* are the bytes written back more than once. Device memory delivers the rest of each.
-    """
-    asked = sum(one.sectors.most * SECTOR for one in accesses)
-    in_part = partial_bytes(asked, sum(one.bytes.most for one in accesses)) / max(asked, 1.0)
-    return 0 if tensor.read_whole.most else round(in_part * early(tensor, twice))
-
-
-def early(tensor: Footprint, twice: int) -> int:
-    """Return the bytes that a cache writes back before a later store to the same sectors.
-
-    *twice* are the bytes written back more than once.
-    """
-    return twice + min(twice, tensor.written_whole.low)
 
 
 def partial_bytes(whole: float, asked: float) -> float:

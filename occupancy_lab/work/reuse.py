@@ -23,12 +23,16 @@ from occupancy_lab.work.tilewise import classes, numbered
 
 MOST_STEPS, MOST_CELLS = 256, 2**15
 """The most steps of a launch, and the most programs times iterations of an access to consider."""
+MORE_CELLS = 8
+"""How many more are considered of stores to parts of cache lines, whose next iteration often stores
+to the same sectors."""
 LEAST_DISTANCE = 2**19
 """Shorter distances hit in any cache behind the L1 cache."""
 SPREAD = 0.15
 """How far programs drift apart that would be at the same place in lockstep, as a share of a wave.
 Those of later waves start one by one. From Nsight Compute's counts for two products of matrices on
 an H100."""
+READS, WRITES = 1, 2
 BINS = 8
 """Bins of the histogram of reuse distances per doubling."""
 
@@ -46,14 +50,16 @@ def moments(touches: Sequence[Touch], weights: Sequence[float], level: int = 0) 
     """Return when each of *touches*, in source order, happens.
 
     Loops and other accesses follow each other, and take time in proportion to their bytes,
-    *weights*.
+    *weights*. Stores that follow each other happen at the same time.
     """
     found: list[Moment] = []
     whole, begin = sum(weights) or 1.0, 0.0
 
     def item(place: int) -> object:
         loops = touches[place].reach.loops
-        return loops[level] if len(loops) > level else place
+        if len(loops) > level:
+            return loops[level]
+        return place if touches[place].reads else "stores"
 
     for _, group in itertools.groupby(range(len(touches)), item):
         some = list(group)
@@ -66,7 +72,7 @@ def moments(touches: Sequence[Touch], weights: Sequence[float], level: int = 0) 
                 Moment(begin + turn * x.begin, (turn, *(turn * y for y in x.turns))) for x in inside
             ]
         else:
-            found.append(Moment(begin + share / 2, ()))
+            found += [Moment(begin + share / 2, ()) for _ in some]
         begin += share
     return found
 
@@ -83,6 +89,7 @@ class Blocks:
     """For each kind, what distinguishes blocks with the same start, and the bytes that a block
     stands for."""
     reads: bool
+    writes: bool
     occupied: float = 1.0
     """The bytes of cache lines that a byte of them occupies."""
 
@@ -131,12 +138,16 @@ class Schedule:
         return np.minimum(found, self.steps - 1)
 
 
-def blocks_of(touch: Touch, moment: Moment, schedule: Schedule, occupied: float) -> Blocks:
-    """Return the blocks that a fully known access touches.
+def blocks_of(
+    touch: Touch, moment: Moment, schedule: Schedule, occupied: float = 1.0, unit: int = SECTOR
+) -> Blocks:
+    """Return the blocks, in whole units of *unit* bytes, that a fully known access touches.
 
     A byte of them occupies *occupied* bytes of cache lines.
     """
-    strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at))
+    in_part = touch.writes and (occupied > 1.0 or unit > SECTOR)
+    most = MOST_CELLS * (MORE_CELLS if in_part else 1)
+    strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at), most)
     loops = (slice(None, None, one) for one in strides)
     whole = restricted(touch, (*map(slice, schedule.looked_at), *loops))
     sizes = whole.reach.sizes
@@ -145,11 +156,11 @@ def blocks_of(touch: Touch, moment: Moment, schedule: Schedule, occupied: float)
     for one in (*whole.reach.where, *whole.mask.outer):
         keep = keep & one
     kinds, codes = _kinds(whole)
-    first, shapes = _shapes(whole, codes)
+    first, shapes = _shapes(whole, codes, unit, by_start=most > MOST_CELLS)
     starts = first[kinds]
     for part in whole.offset.outer:
         starts = starts + part.array
-    starts = starts // SECTOR * SECTOR
+    starts = starts // unit * unit
     shape = np.broadcast_shapes(starts.shape, keep.shape, times.shape)
     chosen = ... if keep.all() else np.broadcast_to(keep, shape)
     starts, kinds, times = (
@@ -157,7 +168,8 @@ def blocks_of(touch: Touch, moment: Moment, schedule: Schedule, occupied: float)
     )
     ratio = math.prod(touch.reach.sizes[GRID_AXES:]) / max(math.prod(sizes[GRID_AXES:]), 1)
     scaled = tuple((name, size * ratio) for name, size in shapes)
-    return Blocks(starts, kinds, schedule.steps_of(times), scaled, touch.reads, occupied)
+    steps = schedule.steps_of(times)
+    return Blocks(starts, kinds, steps, scaled, touch.reads, touch.writes, occupied)
 
 
 def _times(sizes: Sequence[int], strides: Sequence[int], moment: Moment, schedule: Schedule) -> Any:
@@ -186,20 +198,28 @@ def _kinds(touch: Touch) -> tuple[Any, Any]:
     return np.zeros((1,) * len(touch.reach.sizes), "int64") if index is None else index, codes
 
 
-def _strides(sizes: Sequence[int], programs: int) -> list[int]:
-    """Return the stride at which each loop's iterations are considered; inner loops are first."""
+def _strides(sizes: Sequence[int], programs: int, most: int) -> list[int]:
+    """Return the stride at which each loop's iterations are considered; inner loops are first.
+
+    No more than *most* programs times iterations are.
+    """
     strides = [1] * (len(sizes) - GRID_AXES)
     cells = programs * math.prod(sizes[GRID_AXES:])
     for place in reversed(range(len(strides))):
         size = sizes[GRID_AXES + place]
-        strides[place] = max(min(size, -(-cells // MOST_CELLS)), 1)
+        strides[place] = max(min(size, -(-cells // most)), 1)
         cells = cells // size * -(-size // strides[place]) if size else 0
     return strides
 
 
-def _shapes(touch: Touch, codes: Any) -> tuple[Any, list[tuple[bytes, int]]]:
-    """Return the first sector of the tile of each code, and the rest of its shape with its size."""
-    runs = tile_runs(touch, codes).whole(SECTOR)
+def _shapes(
+    touch: Touch, codes: Any, unit: int, *, by_start: bool
+) -> tuple[Any, list[tuple[bytes, int]]]:
+    """Return the first unit of the tile of each code, and the rest of its shape with its size.
+
+    Where tiles are known *by_start*, the first unit stands for the others.
+    """
+    runs = tile_runs(touch, codes).whole(unit)
     bounds = np.searchsorted(runs.rows, np.arange(len(codes) + 1))
     firsts, shapes = np.zeros(len(codes), "int64"), []
     for row, (start, end) in enumerate(itertools.pairwise(bounds)):
@@ -207,7 +227,7 @@ def _shapes(touch: Touch, codes: Any) -> tuple[Any, list[tuple[bytes, int]]]:
         if len(begins):
             firsts[row] = begins[0]
         name = (begins - firsts[row]).tobytes() + (ends - firsts[row]).tobytes()
-        shapes.append((name, int((ends - begins).sum())))
+        shapes.append((b"" if by_start else name, int((ends - begins).sum())))
     return firsts, shapes
 
 
@@ -224,7 +244,7 @@ class Steps:
     again: Any
     """The bytes that are read, and that an earlier step has touched."""
     rewritten: Any
-    """The same for bytes that are written."""
+    """The bytes that are written, and that an earlier step has written."""
 
 
 def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> Steps:
@@ -249,16 +269,21 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
         kinds.append(np.array(numbers)[one.kinds])
     start = np.concatenate([one.starts for one in several])
     start -= start.min()
-    if int(start.max() + 1) * len(sizes) * steps * 2 > np.iinfo("int64").max:
+    if int(start.max() + 1) * len(sizes) * steps * 4 > np.iinfo("int64").max:
         start, _ = numbered(start)
     block = start * len(sizes) + np.concatenate(kinds)
-    unread = np.concatenate([np.full(len(one.starts), not one.reads) for one in several])
-    key = (block * steps + np.concatenate([one.steps for one in several])) * 2 + unread
+    how = np.concatenate(
+        [np.full(len(one.starts), READS * one.reads + WRITES * one.writes) for one in several]
+    )
+    key = (block * steps + np.concatenate([one.steps for one in several])) * 4 + how
     key.sort(kind="stable")
-    key = key[np.concatenate([[True], key[1:] >> 1 != key[:-1] >> 1])]
-    reads = key % 2 == 0
-    block, step = np.divmod(key >> 1, steps)
+    begins = np.flatnonzero(np.concatenate([[True], key[1:] >> 2 != key[:-1] >> 2]))
+    how = np.bitwise_or.reduceat(key & (READS | WRITES), begins)
+    reads, writes = how & READS > 0, how & WRITES > 0
+    block, step = np.divmod(key[begins] >> 2, steps)
     is_first = np.concatenate([[True], block[1:] != block[:-1]])
+    written: Any = np.cumsum(writes) - writes
+    is_written = written > np.maximum.accumulate(np.where(is_first, written, 0))
     weights = np.array(sizes)[block % len(sizes)]
     whole = weights[is_first].sum()
     if schedule.share == 1 and whole > distinct:
@@ -271,7 +296,7 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     touched = np.bincount(cells, in_lines, size).reshape(shape)
     again, rewritten = (
         np.bincount(cells, np.where(chosen & (before > 0), weights, 0), size).reshape(shape)
-        for chosen in (reads, ~reads)
+        for chosen in (reads, writes & is_written)
     )
     return Steps(touched, again, rewritten)
 
@@ -293,6 +318,13 @@ def distances(touched: Any, schedule: Schedule) -> Any:
         ends = np.minimum(begins + schedule.steps_a_wave, steps)
         found += SPREAD * (sums[begins, ends] - sums[begins, begins]).mean()
     return found
+
+
+def first_touched(touched: Any) -> Any:
+    """Return the bytes that are touched for the first time between two accesses, as `distances`."""
+    new = touched[0]
+    before = np.cumsum(new) - new / 2
+    return before[None] - before[:, None]
 
 
 def reuses(again: Any, between: Any, share: float) -> tuple[Reuse, ...]:

@@ -34,7 +34,7 @@ from occupancy_lab.work.counts import (
     Unknown,
 )
 from occupancy_lab.work.evaluate import EITHER, Block, Evaluator, Made, Pointer, name_of, numbers_of
-from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints, piece_bytes
+from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints, pieces
 from occupancy_lab.work.module import UNKNOWN_PLACE, Module, Operation, Region, Value, targets
 from occupancy_lab.work.module import Block as Blocks
 from occupancy_lab.work.samples import sampled
@@ -166,10 +166,10 @@ class Walk:
     def counts(self, resident: int | None = None) -> Counts:
         """Walk the kernel, and return its counts."""
         self.region(self.module.kernel.body, self.whole, 0)
-        pieces = piece_bytes([one.touch for one in self.touches])
+        found = pieces([one.touch for one in self.touches])
         accesses = tuple(
-            replace(one, piece_bytes=piece)
-            for one, piece in zip(self.accesses, pieces, strict=True)
+            replace(one, piece_bytes=piece, adjoins=adjoins)
+            for one, (piece, adjoins) in zip(self.accesses, found, strict=True)
         )
         for root, number in self.evaluator.assumed.items():
             self.assume(root, assumption_words(number))

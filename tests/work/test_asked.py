@@ -17,6 +17,7 @@ from occupancy_lab.work.asked import (
     TAG_BANKS,
     Asking,
     distinct,
+    stored_in_part,
 )
 from occupancy_lab.work.threads import Step
 
@@ -164,6 +165,37 @@ def test_stores_that_fill_little_of_their_sectors_do_not_merge() -> None:
     apart = 32 * np.tile(np.arange(32), 2) + 4 * np.repeat(np.arange(2), 32)
     visit(asking, 1, apart[None], operations.STG)
     assert asking.by_instruction[1].merged == 0.0
+
+
+@pytest.mark.parametrize(
+    ("size", "between", "merged"),
+    [(4, "nothing", 0.75), (2, "nothing", 0.2), (4, "load", 0.0), (4, "other lines", 0.0)],
+)
+def test_successive_stores_merge(size: int, between: str, merged: float) -> None:
+    """Stores between those of another one merge if they follow each other, mostly whole words."""
+    asking = Asking(1, 64, lambda _: "x", {1: size, 2: size, 3: 4}, in_step=False)
+    apart = (1 << 16) + 16 * np.arange(64)[None]
+    visit(asking, 1, apart, operations.STG)
+    if between == "load":
+        visit(asking, 3, apart << 8)
+    if between == "other lines":
+        for place in range(2, 6):
+            visit(asking, 3, apart << place, operations.STG)
+    visit(asking, 2, apart + 4, operations.STG)
+    found = asking.by_instruction[2]
+    assert found.merged == pytest.approx(merged * found.sectors)
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "start", "partial"),
+    [(4, 4, 0, 0.0), (4, 8, 0, 1.0), (16, 16, 0, 0.0), (4, 4, 4, 1.0), (4, 4, 32, 0.0)],
+)
+def test_requests_in_part_are_those_that_do_not_fill_their_sectors(
+    size: int, stride: int, start: int, partial: float
+) -> None:
+    """A warp's store to a line is a request in part if any of its sectors is not filled."""
+    address = (1 << 16) + start + stride * np.arange(32)
+    assert stored_in_part(address, np.ones(32, bool), size, 32) == partial
 
 
 def test_a_row_at_an_unknown_index_is_counted() -> None:

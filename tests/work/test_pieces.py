@@ -1,6 +1,7 @@
 """Short pieces of device memory: their lengths, and what they cost."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from hypothesis import strategies as st
 from record_pieces import predict
 
 from occupancy_lab import explain
-from occupancy_lab.work.counts import NOTHING, Amount
-from occupancy_lab.work.pieces import completed, read_cost, torn_bytes, turnover, written_cost
+from occupancy_lab.work.counts import NOTHING, Access, Amount, Footprint, Reuse
+from occupancy_lab.work.pieces import NOT_EARLY, Early, early, read_cost, turnover, written_cost
 
 SIZES = st.floats(1, 1e12)
 
@@ -70,32 +71,63 @@ def test_stores_that_may_never_happen_cost_nothing() -> None:
     assert written_cost([store], footprint("y", 0, 64)) == 1.0
 
 
+def filled(stores: Sequence[Access], tensor: Footprint, room: float | None = None) -> Early:
+    """Return what is read and written early where the L2 cache loses all that is touched again."""
+    return early(stores, tensor, NOT_EARLY, room, lambda again, _: sum(one.bytes for one in again))
+
+
 def test_parts_of_sectors_are_completed() -> None:
     """Device memory delivers the rest of each sector, unless the launch reads the sector anyway."""
     store = dataclasses.replace(access("y", 1, 256, 512, writes=True), piece_bytes=64.0)
     tensor = footprint("y", 0, 512)
-    assert completed([store], tensor) == (NOTHING, 0.0)
+    assert filled([store], tensor) == NOT_EARLY
     tensor = dataclasses.replace(tensor, written_whole=Amount.of(4096), written_lines=4096)
-    assert completed([store], tensor)[0] == Amount.of(4096)
+    assert filled([store], tensor).filled == Amount.of(4096)
+    assert filled([store], tensor, 1024.0).filled == Amount.of(3072)
+    assert filled([store], tensor, 8192.0).filled == NOTHING
     rows = dataclasses.replace(tensor, written=Amount.of(4000))
-    assert completed([store], rows)[0] == Amount.of(2 * 96)
+    assert filled([store], rows).filled == Amount.of(2 * 96)
     moving = dataclasses.replace(store, is_known=False, sectors=Amount(16, 256))
-    assert completed([moving], footprint("y", 0, 512))[0] == Amount(0, 8192)
+    assert filled([moving], footprint("y", 0, 512)).filled == Amount(0, 8192)
     read = dataclasses.replace(tensor, read_whole=Amount.of(4096))
-    assert completed([store], read) == (NOTHING, 0.0)
+    assert filled([store], read) == NOT_EARLY
 
 
-def test_sectors_that_are_written_back_too_early_are_torn() -> None:
-    """Of sectors written in part, all that are written back twice are read, and cost a piece."""
+@pytest.mark.parametrize(
+    ("lines", "adjoins", "slow"), [(128, False, 106 / 32), (128, True, 53 / 32), (32, True, 1.0)]
+)
+def test_sectors_apart_are_completed_slowly(*, lines: int, adjoins: bool, slow: float) -> None:
+    """The rest of a sector costs a piece, half of one in neighbouring lines, less in one line."""
+    store = access("y", 1, 512, 4096, writes=True, sectors=128)
+    store = dataclasses.replace(store, lines=Amount.of(lines), adjoins=adjoins)
+    tensor = dataclasses.replace(footprint("y", 0, 512), written_whole=Amount.of(4096))
+    found = filled([store], tensor)
+    assert found.filled == Amount.of(4096)
+    assert found.slow == pytest.approx(4096 * slow)
+
+
+def test_sectors_that_are_completed_late_are_read() -> None:
+    """Sectors completed late are read, and again each time that they were written back."""
     part = access("y", 1, 2048, 4096, writes=True, sectors=2048)
     store = dataclasses.replace(part, piece_bytes=64.0, lines=Amount.of(2048))
     tensor = dataclasses.replace(footprint("y", 0, 4096), written_lines=4096)
-    assert [torn_bytes([store], tensor, twice) for twice in (0, 1024, 8192)] == [0, 2048, 12288]
-    assert torn_bytes([access("y", 1, 2048, 4096, writes=True)], tensor, 8192) == 0
-    costs = [written_cost([store], tensor, twice=twice) for twice in (0, 1024, 8192)]
-    assert costs == pytest.approx([150 / 128, 150 / 128 * 0.6 + 150 / 32 * 0.4, 150 / 32])
-    read = dataclasses.replace(tensor, read_whole=Amount.of(4096))
-    assert torn_bytes([store], read, 8192) == 0
+    late = dataclasses.replace(tensor, late=(Reuse(1 << 20, 3072),))
+    assert filled([store], late, 1.0).filled == Amount.of(3072)
+    often = dataclasses.replace(tensor, late=(Reuse(1 << 20, 1 << 20),))
+    assert filled([store], often, 1.0).filled == Amount.of(4096)
+    again = early([store], tensor, Early(twice=8192), None, lambda *_: 0.0)
+    assert again.filled == Amount.of(8192)
+
+
+def test_lines_that_are_resumed_are_written_in_pieces() -> None:
+    """A line that is written back before it is complete takes the time of a piece each time."""
+    part = access("y", 1, 2048, 4096, writes=True)
+    store = dataclasses.replace(part, piece_bytes=64.0)
+    tensor = dataclasses.replace(footprint("y", 0, 4096), written_lines=4096)
+    costs = [written_cost([store], tensor, Early(resumed=one)) for one in (0, 4096, 12288)]
+    assert costs == pytest.approx([150 / 128, 150 / 64, 150 / 32])
+    beside = dataclasses.replace(store, adjoins=True)
+    assert written_cost([beside], tensor, Early(resumed=12288)) == pytest.approx(4 * 0.93)
 
 
 @given(SIZES, SIZES, st.floats(0, 1e12), SIZES, SIZES)

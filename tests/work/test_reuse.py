@@ -31,7 +31,8 @@ def test_distances_are_those_of_a_list(touches: list[tuple[int, int, bool]]) -> 
             np.zeros(sum(reads == kind for *_, reads in touches), "int64"),
             np.array([step for step, _, reads in touches if reads == kind], "int64"),
             ((b"", SIZE),),
-            kind,
+            reads=kind,
+            writes=not kind,
         )
         for kind in (True, False)
     ]
@@ -39,6 +40,7 @@ def test_distances_are_those_of_a_list(touches: list[tuple[int, int, bool]]) -> 
     found = steps_of(made, len(blocks) * SIZE, WHOLE)
     between = distances(found.touched, WHOLE)
     again: Counter[tuple[int, int]] = Counter()
+    rewritten: Counter[tuple[int, int]] = Counter()
     for block in blocks:
         steps = sorted({step for step, other, _ in touches if other == block})
         for before, after in itertools.pairwise(steps):
@@ -48,9 +50,13 @@ def test_distances_are_those_of_a_list(touches: list[tuple[int, int, bool]]) -> 
             assert between[before, after] == expected
             if (after, block, True) in touches:
                 again[before, after] += SIZE
-    for (before, after), size in again.items():
-        assert found.again[before + 1, after] == size
-    assert found.again.sum() == sum(again.values())
+            earlier = ((step, block, False) in touches for step in range(after))
+            if (after, block, False) in touches and any(earlier):
+                rewritten[before, after] += SIZE
+    for expected_bytes, sums in ((again, found.again), (rewritten, found.rewritten)):
+        for (before, after), size in expected_bytes.items():
+            assert sums[before + 1, after] == size
+        assert sums.sum() == sum(expected_bytes.values())
 
 
 def late(counts: Any, tensor: str, distance: float) -> int:
