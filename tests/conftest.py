@@ -93,7 +93,6 @@ SLOW = (
     "tests/test_readme.py",
     "tests/test_record.py::test_a_record_is_every_step_of_the_road",
     "tests/text/test_terminal.py::test_no_word_of_a_table_is_broken",
-    "tests/tracing/test_docs.py",
     "tests/tracing/test_dry.py",
     "tests/tracing/test_several.py",
     "tests/tracing/test_trace.py",
