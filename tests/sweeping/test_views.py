@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 from stand_ins import CONDITIONS
+from swept import on_screen
 
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
@@ -22,11 +23,6 @@ from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement
-
-
-def on_screen(table: pd.DataFrame) -> str:
-    """Return *table* as a screen shows it, in markdown."""
-    return to_markdown(to_screen(table))
 
 
 @pytest.fixture(scope="module")
