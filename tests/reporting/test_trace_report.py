@@ -6,33 +6,16 @@ from pathlib import Path
 
 import pytest
 from run_trace import run
-from traced_kernels import LAUNCH, traced_kernel, worked
+from traced_kernels import LAUNCH, PROCESS, traced_kernel, worked
 
 from occupancy_lab.reporting.trace_files import make_trace_report, to_html
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace
-from occupancy_lab.tracing.traced import GridLaunches, Process, Traced
+from occupancy_lab.tracing.traced import GridLaunches, Traced
 
 PROGRAM = Path(__file__).parents[1] / "tracing" / "traced_program.py"
 MEASURED = GridLaunches(LAUNCH.grid, 100, samples=5, us=150.0, record=worked())
-PROCESS = Process(
-    pid=1,
-    argv=("train.py",),
-    triton="3.6.0",
-    torch="2.11.0",
-    rank=None,
-    ended=True,
-    seconds=2.0,
-    launching_seconds=1.0,
-    replays=0,
-    launches=1200,
-    overhead_ns=0.0,
-    hot_ns=None,
-    held=0,
-    empty_us=2.0,
-    errors=(),
-)
 
 
 def trace(*names: str, grid: GridLaunches = MEASURED) -> Trace:

@@ -4,13 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import venv
 from pathlib import Path
 
 import in_process
 import pytest
 import torch
+from processes import wait_until
 from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
@@ -182,9 +182,7 @@ def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
     script.write_text(KERNEL + ending, encoding="utf-8")
     words = [*TOOL, "--dry-run", "--gpu", "h100", "--json", "--", "python", str(script)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 120
-        while not begun.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until(begun.exists)
         process.send_signal(signal.SIGINT)
         told = json.loads(process.communicate(timeout=60)[0])
         assert process.returncode == 130

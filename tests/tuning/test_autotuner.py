@@ -122,6 +122,17 @@ def launch_matmul(tuner: Any) -> None:
     tuner[matmul_grid](*(a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1), ACTIVATION="")
 
 
+def noted(model: Callable[..., float]) -> tuple[Callable[..., float], list[float]]:
+    """Return *model* as one that keeps what it says, and the list of that."""
+    said: list[float] = []
+
+    def perf_model(**arguments: Any) -> float:
+        said.append(model(**arguments))
+        return said[-1]
+
+    return perf_model, said
+
+
 def launched(tuner: Any) -> list[Any]:
     """Return the configurations launched by a tune."""
     return list(getattr(tuner, "configs_timings", [tuner.best_config]))
@@ -345,12 +356,7 @@ def test_a_dry_run_of_a_program_ranks_for_the_gpu_that_is_asked_for(
 def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
     """Configurations are ranked by predicted milliseconds."""
     blocks = ((128, 128, 64, 3, 8), (16, 16, 16, 1, 1), (64, 64, 32, 3, 4))
-    said: list[float] = []
-
-    def perf_model(**arguments: Any) -> float:
-        said.append(occupancy_lab.perf_model(**arguments))
-        return said[-1]
-
+    perf_model, said = noted(occupancy_lab.perf_model)
     tuner = tuned(launched_kernels.matmul, matmul_configs(*blocks), perf_model=perf_model, top_k=1)
     launch_matmul(tuner)
     asked = tuned(launched_kernels.matmul, matmul_configs(*blocks))
@@ -368,13 +374,9 @@ def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
 def test_known_bytes_give_milliseconds() -> None:
     """With given bytes a launch without loops has a time, no less than they take."""
     size = X.numel() * X.element_size()
-    model = functools.partial(occupancy_lab.perf_model, size, lambda named: named["n"] * 4)
-    said: list[float] = []
-
-    def perf_model(**arguments: Any) -> float:
-        said.append(model(**arguments))
-        return said[-1]
-
+    bytes_read, bytes_written = size, lambda named: named["n"] * 4
+    model = functools.partial(occupancy_lab.perf_model, bytes_read, bytes_written)
+    perf_model, said = noted(model)
     tuner = tuned(double, configs_of(BLOCK_SIZE=(256, 1024)), perf_model=perf_model, top_k=1)
     tuner[grid](*ARGUMENTS)
     assert GPU.bandwidth_gbs is not None
@@ -484,12 +486,7 @@ def test_what_has_no_time_comes_after_what_has_one(
         ]
 
     monkeypatch.setattr(autotuner, "with_counts", without)
-    said: list[float] = []
-
-    def perf_model(**arguments: Any) -> float:
-        said.append(occupancy_lab.perf_model(**arguments))
-        return said[-1]
-
+    perf_model, said = noted(occupancy_lab.perf_model)
     tuned(double, configs_of(BLOCK_SIZE=(64, 256, 1024)), perf_model=perf_model, top_k=1)[grid](
         *ARGUMENTS
     )
