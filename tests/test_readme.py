@@ -117,7 +117,7 @@ def test_every_command_is_run() -> None:
     assert all("occupancy-lab" in line or line.startswith("make") for line in commands())
 
 
-@pytest.mark.parametrize("example", blocks("python"))
+@pytest.mark.parametrize("example", blocks("python", WHOLE + PAGES[DOCS / "check.md"]))
 def test_python_example_runs(
     example: str,
     tmp_path: Path,

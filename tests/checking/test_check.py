@@ -1,10 +1,7 @@
 """`check`: which rows meet a condition, and how the command ends."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -333,23 +330,3 @@ def test_json_has_every_finding() -> None:
     assert found["findings"][1]["mend"]["changes"] == {"num_stages": 1}
     page = run("occupancy > 0.99", "rows.json").output
     assert "10 more; --json has them all" in page
-
-
-@pytest.mark.slow
-def test_a_gate_on_a_file_loads_nothing_heavy() -> None:
-    """Rows of a file are checked without torch, triton, pandas or numpy."""
-    path = written([compiled(num_stages=number) for number in range(1000)] + [SPILLING])
-    code = f"""
-import sys
-from occupancy_lab.cli import main
-try:
-    main(["check", "local_bytes == 0", {path!r}])
-except SystemExit as done:
-    assert done.code == 1, done.code
-print(*{{name.split('.')[0] for name in sys.modules}})
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
-    )
-    heavy = {"torch", "triton", "pandas", "numpy", "matplotlib"}
-    assert not heavy & set(done.stdout.splitlines()[-1].split())

@@ -221,21 +221,6 @@ def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_example_in_python_runs() -> None:
-    """The example prints the status, the advice and the words of a change."""
-    (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, check=True
-    )
-    first, second = done.stdout.splitlines()
-    assert first == (
-        "1 Another launch meets the check: num_warps 8 instead of 4, compiled: occupancy is 0.75;"
-        " it is not known which is faster."
-    )
-    assert second.startswith("80 registers instead of 72: 6 programs per SM instead of 7")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", TEXT, re.DOTALL))
 def test_the_workflow_runs(block: str, tmp_path: Path) -> None:
     """Each occupancy-lab command of a workflow in the docs runs as on GitHub, and passes."""

@@ -1,7 +1,5 @@
 """`occupancy-lab scan`: its rows, forms and exit status."""
 
-import csv
-import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,19 +33,6 @@ def entries(rows: Sequence[dict[str, Any]]) -> list[str]:
     return [Path(row["entry"]).name for row in rows]
 
 
-def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
-    """The headline counts kernels, spilling ones and those below half occupancy."""
-    done = run("scan", str(cache))
-    page = " ".join(done.stdout.split())
-    assert (done.returncode, done.stderr) == (0, "")
-    assert page.startswith("Kernels in Triton's cache • 3 kernels in")
-    assert "1 without results, see below." in page
-    assert "Results are for H100 SXM (2 for sm_90); --gpu chooses." in page
-    assert "1 spills registers to local memory" in page
-    assert "1 is below half occupancy: 1 by shared memory." in page
-    assert "cut off or not JSON" in page
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -63,18 +48,6 @@ def test_page_counts_what_spills_and_what_is_held_down(cache: Path) -> None:
 def test_rows_are_chosen_and_sorted(cache: Path, words: list[str], expected: list[str]) -> None:
     """Rows meet the condition and are sorted, unknown values last."""
     assert entries(printed([str(cache), *words])) == expected
-
-
-def test_csv_has_the_rows_of_json(cache: Path) -> None:
-    """CSV has JSON's columns and values, with empty cells for unknown values."""
-    done = run("scan", str(cache), "--csv")
-    rows = [*csv.DictReader(io.StringIO(done.stdout))]
-    expected = printed([str(cache)])
-    assert [*rows[0]] == [*expected[0]]
-    for row, values in zip(rows, expected, strict=True):
-        for name, value in values.items():
-            shown = "" if value is None or value == {} else str(value)
-            assert row[name] == shown
 
 
 def test_exports_are_written_beside_the_page(cache: Path, tmp_path: Path) -> None:

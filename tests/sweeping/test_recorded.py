@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from stand_ins import CONDITIONS
+from stand_ins import CONDITIONS, MEASURED
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import failed
@@ -144,9 +144,6 @@ def test_recorded_files_are_one_table(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 PROBLEM, CONFIG, PROGRAMS = Problem(4096, 781), Config(1024, 8, 4), 1056
-MEASURED = Measurement(
-    "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1.5e-7, mostly_launch=False
-)
 PLANNED = 792
 """The programs of every row with as many as fit."""
 PADDING = {f"column{number}": 123456 for number in range(20)} | {"num_programs": PLANNED}

@@ -65,9 +65,6 @@ def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     ("option", "word"),
     [
         ({"where": "occupancy >"}, "--where"),
-        ({"where": "us > 3"}, "--measure gives it"),
-        ({"sort": "-nonsense"}, "--sort"),
-        ({"top": 0}, "--top is 0"),
         ({"plot": "/dev/null/plots"}, "cannot be written"),
         ({"export_csv": "none/rows.csv"}, "no directory"),
         ({"export_csv": "rows", "export_json": "rows"}, "both name"),

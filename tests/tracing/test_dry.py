@@ -371,27 +371,6 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     assert (int(torch.randint(1, 1000, (1,), generator=own)),) in found[0]
 
 
-def test_the_page_has_predicted_times() -> None:
-    """Each kernel has a predicted time, an autotuned one its shortest."""
-    program = Path(__file__).parents[2] / "examples" / "step.py"
-    found = dry_trace((sys.executable, str(program), "3"), gpu="h100")
-    rows = [one.row() for one in found.found.kernels]
-    times = {row["kernel"]: row["predicted_us"] for row in rows if row["kernel"] == "layer_norm"}
-    products = [row["predicted_us"] for row in rows if row["kernel"] == "matmul"]
-    assert len(products) == 4
-    page = " ".join(found.to_markdown().split())
-    least = {row["kernel"]: row["speed_of_light_us"] for row in rows}
-    lost = 3 * (min(products) - least["matmul"])
-    assert f"| 1 matmul | 3? | {min(products):.1f} | " in page
-    assert f" | {lost:.1f} | " in page
-    total = 3 * (times["layer_norm"] + min(products))
-    assert f"{total:.0f} us are predicted in Triton's kernels (" in page
-    assert f"us of them are predicted to be lost, {lost:.1f} us of these in matmul." in page
-    assert "is shown in the one that is predicted to be fastest" in page
-    expected = [row["predicted_us"] for row in found.rows() if row["expected"]]
-    assert sorted(expected) == sorted([min(products), times["layer_norm"]])
-
-
 def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(tmp_path: Path) -> None:
     """Large products use large blocks, small ones small blocks."""
     script = tmp_path / "train.py"

@@ -1,16 +1,11 @@
 """The launch lines of a program: its kernels, how launches differ, and what is explained."""
 
-import contextlib
-import io
-import os
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.text.document import Table
-from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing.actions import Effort
 from occupancy_lab.tracing.dry import dry_traces
@@ -186,14 +181,3 @@ def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) ->
     (section, *_) = found.to_document().sections
     assert any(said.startswith("scale: No time is predicted, as ") for said in section.sentences)
     assert PROFILED not in found.to_markdown()
-
-
-def test_the_page_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:
-    """No cell of the times is wrapped."""
-    out = io.StringIO()
-    with mock.patch.dict(os.environ, {"COLUMNS": "80"}), contextlib.redirect_stdout(out):
-        print_shown(sizes.to_document().blocks())
-    lines = out.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    for row in tables(sizes)[0].rows:
-        assert any(all(cell in line for cell in row) for line in lines)
