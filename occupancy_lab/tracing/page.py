@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from occupancy_lab.compiling.script import NOT_LAUNCHED, Ran
-from occupancy_lab.errors import some_of
+from occupancy_lab.errors import MOST_NAMED, some_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.script_lines import missing
@@ -55,8 +55,6 @@ UNITS = (
     " itself; busiest is the unit that works longest, and busy for how much of the time, by the"
     " model: what Nsight Compute calls Speed Of Light."
 )
-MOST_NAMED = 5
-"""How many processes, and how many kernels of a sentence, are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,6 @@ class Outcome:
     """Whether one of its Pythons noted anything at all."""
     ran: Ran | None = None
     """The result of a dry run; None if the program really launched."""
-    interrupted: bool = False
-    """Whether its dry run was interrupted."""
 
 
 def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) -> Document:
@@ -331,7 +327,7 @@ def _gpu_time_sentence(found: Traced) -> Iterator[str]:
         f"{percent(us / time.span_us)} {words}"
         for us, words in (
             (time.triton_us, "in Triton's kernels"),
-            (time.others_us, "in other kernels"),
+            (sum(time.others.values()), "in other kernels"),
             (time.copies_us, "in copies"),
             (waited, "waiting"),
         )
