@@ -3,19 +3,19 @@
 import json
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from compiled_rows import compiled, failed
+from compiled_rows import compiled, ended, failed
 from hostile_files import HOSTILE, put, within
 
 import occupancy_lab
 from occupancy_lab.checking import check, read_checks
-from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 
+run = partial(ended, "check")
 SPILLING = compiled("spilling", n_regs=255, local_bytes=152, num_warps=4)
 
 
@@ -23,11 +23,6 @@ def written(rows: Sequence[dict[str, Any]], name: str = "rows.json") -> str:
     """Return the path of a file with *rows*."""
     Path(name).write_text(json.dumps(list(rows)), encoding="utf-8")
     return name
-
-
-def run(*arguments: str) -> Result:
-    """Return how `occupancy-lab check` ends."""
-    return CliRunner().invoke(main, ["check", *arguments])
 
 
 def test_a_row_that_breaks_the_check() -> None:
@@ -302,7 +297,7 @@ def test_launches_of_an_ordinary_function_are_rows(tmp_path: Path) -> None:
 def test_standard_input_is_a_file() -> None:
     """The output of a sweep can be piped into `check`."""
     text = json.dumps([SPILLING])
-    done = CliRunner().invoke(main, ["check", "local_bytes == 0", "-"], input=text)
+    done = run("local_bytes == 0", "-", input=text)
     assert done.exit_code == 1
     assert "standard input" not in done.stderr
 

@@ -353,11 +353,10 @@ def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
 def test_hooks_of_a_configuration_are_called(write: Write, made: Made) -> None:
     """A configuration's pre_hook gets all arguments before each launch."""
     seen: list[Any] = []
-    hooked = [
-        triton.Config({"BLOCK_SIZE": size}, pre_hook=lambda named: seen.append(named["BLOCK_SIZE"]))
-        for size in (64,)
-    ]
-    kernel = occupancy_lab.tuned(write())(triton.autotune(hooked, key=["n"])(double))
+    hooked = triton.Config(
+        {"BLOCK_SIZE": 64}, pre_hook=lambda named: seen.append(named["BLOCK_SIZE"])
+    )
+    kernel = occupancy_lab.tuned(write())(triton.autotune([hooked], key=["n"])(double))
     kernel[grid](X, X, 2**20)
     kernel[grid](X, X, 2**20)
     assert seen == [1024, 1024]
