@@ -143,14 +143,7 @@ def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
     kernels = ["spilling", "lab", "inner", "plain", "twice", "unknown"]
     rows = [compiled(one, local_bytes=8) for one in kernels]
     found = [place_of(one.row) for one in check("local_bytes == 0", rows).findings]
-    assert found == [
-        ("one.py", 6),
-        ("lab.py", 6),
-        ("lab.py", 6),
-        None,
-        None,
-        None,
-    ]
+    assert found == [("one.py", 6), ("lab.py", 6), ("lab.py", 6), None, None, None]
 
 
 @given(kernel=TEXTS, reason=TEXTS)

@@ -117,10 +117,7 @@ def test_kinds_are_those_of_the_values() -> None:
     ("row", "words"),
     [
         ({"gpu": "h100"}, "rows, row 1 names no kernel; a row is what scan"),
-        (
-            {"kernel": "k", "BLOCK": 10**400},
-            "rows, row 1: BLOCK is '1000.*; a number of at mos",
-        ),
+        ({"kernel": "k", "BLOCK": 10**400}, "rows, row 1: BLOCK is '1000.*; a number of at most"),
     ],
 )
 def test_invalid_rows_are_refused(row: dict[str, Any], words: str) -> None:

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from occupancy_lab.scanning.scan import on_gpu
 from occupancy_lab.table.rows import to_csv
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Cache
 
 
@@ -317,53 +320,27 @@ def damaged(folder: Path, name: str, change: Any) -> dict[str, Any]:
     return row
 
 
-BREAKS = {
-    "no metadata": (lambda at: (at / "scale.json").unlink(), "no .json file"),
-    "half a json": (
-        lambda at: (at / "scale.json").write_text('{"hash": "1', encoding="utf-8"),
-        "cut off or not JSON",
-    ),
-    "a json of something else": (
-        lambda at: (at / "scale.json").write_text("[1]", encoding="utf-8"),
-        "not the metadata of a kernel",
-    ),
-    "no cubin": (lambda at: (at / "scale.cubin").unlink(), "the .cubin file is missing"),
-    "half a cubin": (
-        lambda at: os.truncate(at / "scale.cubin", 1000),
-        "cut off or damaged",
-    ),
-    "a cubin that is none": (
-        lambda at: (at / "scale.cubin").write_bytes(b"hello"),
-        "not a cubin",
-    ),
-    "a link that leads to itself": (
-        lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").symlink_to("scale.cubin")),
-        "cannot be read",
-    ),
-    "a pipe": (
-        lambda at: put("a pipe", at / "scale.cubin"),
-        "cannot be read: it is no regular file",
-    ),
-    "a device": (
-        lambda at: put("a device", at / "scale.cubin"),
-        "cannot be read: it is no regular file",
-    ),
-    "a large file": (
-        lambda at: put("a large file", at / "scale.cubin"),
-        "cannot be read: it is larger than 64 MiB",
-    ),
-    "a folder": (
-        lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").mkdir()),
-        "missing",
-    ),
+BREAKS: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "no metadata": ("json", Path.unlink, "no .json file"),
+    "half a json": ("json", lambda at: at.write_text('{"hash": "1'), "cut off or not JSON"),
+    "another json": ("json", lambda at: at.write_text("[1]"), "not the metadata of a kernel"),
+    "no cubin": ("cubin", Path.unlink, "the .cubin file is missing"),
+    "half a cubin": ("cubin", lambda at: os.truncate(at, 1000), "cut off or damaged"),
+    "another cubin": ("cubin", lambda at: at.write_bytes(b"hello"), "not a cubin"),
+    "a link to itself": ("cubin", lambda at: (at.unlink(), at.symlink_to(at)), "cannot be read"),
+    "a pipe": ("cubin", partial(put, "a pipe"), "cannot be read: it is no regular file"),
+    "a device": ("cubin", partial(put, "a device"), "cannot be read: it is no regular file"),
+    "a large file": ("cubin", partial(put, "a large file"), "it is larger than 64 MiB"),
+    "a folder": ("cubin", lambda at: (at.unlink(), at.mkdir()), "missing"),
 }
 
 
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_entry_is_a_row_that_says_so(cache: Cache, copied: Path, broken: str) -> None:
     """A missing or damaged file is the reason of its row; the other entries are read."""
-    change, reason = BREAKS[broken]
-    row = damaged(copied, cache.entry("scale").name, change)
+    suffix, change, reason = BREAKS[broken]
+    entry = cache.entry("scale").name
+    row = damaged(copied, entry, lambda folder: change(folder / f"scale.{suffix}"))
     assert row["status"] == "unreadable"
     assert reason in row["reason"]
     assert row["n_regs"] is None

@@ -225,16 +225,6 @@ def test_killed_sweeps_have_an_undisturbed_sweeps_rows(tmp_path: Path, undisturb
     assert again.stdout == undisturbed
 
 
-def test_two_sweeps_share_a_store(tmp_path: Path, undisturbed: bytes) -> None:
-    """Two sweeps that use one store at the same time have the same rows and a complete store."""
-    both = [
-        subprocess.Popen(SWEEP, env=environment(tmp_path), stdout=subprocess.PIPE) for _ in range(2)
-    ]
-    tables = [process.communicate(timeout=120)[0] for process in both]
-    assert tables == [undisturbed] * 2
-    assert not list(tmp_path.rglob("*.part"))
-
-
 def test_all_bad_is_exit_1() -> None:
     """A sweep exits with 1 if no row is ok, otherwise with 0."""
     asked = ("sweep", "--cols", "12672", "--gpu", "rtx4090", "--num-warps", "8", "--quiet")

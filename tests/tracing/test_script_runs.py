@@ -213,10 +213,7 @@ def test_an_option_of_one_vendor_is_passed_to_that_vendor_only(path: Path) -> No
     [
         ({"num_warps": 8}, "no configuration with 'num_warps=8'; there are num_warps=2"),
         ({"num_stages": 0}, "num_stages is '0'; give a whole number"),
-        (
-            {"constexprs": "N=1"},
-            "no kernel that .* has the constexpr N; what they have is BLOCK",
-        ),
+        ({"constexprs": "N=1"}, "no kernel that .* has the constexpr N; what they have is BLOCK"),
         ({"options": "registers=64"}, "--option registers is no option of Triton's compiler"),
     ],
 )

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import in_process
 import pytest
 import torch
 import triton
@@ -22,7 +21,6 @@ from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.kernel import load_file
 from occupancy_lab.tuning import tuned as module
 
 Write = Callable[..., Path]
@@ -444,59 +442,6 @@ def test_torch_compile_launches_what_was_chosen(
     *_, tuner = kernel_side_table.id_to_kernel.values()
     assert tuner.configs == OWN
     torch.compiler.reset()
-
-
-PROGRAM = """
-import torch, triton, triton.language as tl
-import occupancy_lab
-
-CONFIGS = [triton.Config({"BLOCK_SIZE": block}) for block in (256, 1024)]
-
-@occupancy_lab.tuned("tuned.json")
-@triton.autotune(CONFIGS, key=["n"])
-@triton.jit
-def fill(x_ptr, n, BLOCK_SIZE: tl.constexpr):
-    at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(x_ptr + at, 1.0, mask=at < n)
-
-def main():
-    x = torch.empty(2**20, device="cuda")
-    fill[lambda meta: (triton.cdiv(2**20, meta["BLOCK_SIZE"]),)](x, 2**20)
-"""
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None:
-    """`tune` sees the kernel beneath; a dry run has the chosen configuration."""
-    program, sizes = tmp_path / "program.py", tmp_path / "sizes.csv"
-    program.write_text(PROGRAM, encoding="utf-8")
-    sizes.write_text("n\n1048576\n", encoding="utf-8")
-    explained = ("explain", f"{program}:main", "--gpu", "h100")
-    before = in_process.run(*explained)
-    assert "2 of 2 configurations" in " ".join(before.stdout.split())
-    words = ("--signature", "*fp32,n", "--grid", "cdiv(n, BLOCK_SIZE)", "--sizes", str(sizes))
-    output = tmp_path / "tuned.json"
-    done = in_process.run(
-        *("tune", f"{program}:fill", *words, "--gpu", "h100", "--output", str(output), "--quiet")
-    )
-    assert done.returncode == 0, done.stderr
-    load_file.cache_clear()
-    after = in_process.run(*explained)
-    assert "The launch line is fill, program.py:16." in after.stdout
-    (chosen,) = json.loads(output.read_text("utf-8"))["gpus"]["h100"]
-    block = chosen["config"]["BLOCK_SIZE"]
-    lines = after.stdout.splitlines()
-    row = next(line for line in lines if line.strip().startswith("BLOCK_SIZE"))
-    assert row.split()[1] == str(block)
-    warps = f"{chosen['config']['num_warps']}, tuned.json"
-    assert after.stdout.partition("num_warps")[2].splitlines()[0].strip() == warps
-    program.write_text(PROGRAM.replace("2**20", "2**19"), encoding="utf-8")
-    near = in_process.run(*explained)
-    assert f"{warps}, nearest size n 1048576" in near.stdout
-    program.write_text(PROGRAM, encoding="utf-8")
-    other = in_process.run("explain", f"{program}:main", "--gpu", "h200")
-    assert "2 of 2 configurations" in " ".join(other.stdout.split())
-    assert "the file has h100, and this is h200" in other.stdout + other.stderr
 
 
 def test_the_interpreter_computes_with_the_first_configuration(
