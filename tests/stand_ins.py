@@ -248,6 +248,3 @@ class Waiting:
     def elapsed_time(self, _end: object) -> float:
         """Return a time in ms that is longer where a launch was late."""
         return 2e-3 if self.query() else 1e-3
-
-    def synchronize(self) -> None:
-        """Do nothing."""

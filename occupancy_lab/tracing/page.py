@@ -362,7 +362,8 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
             " range has the 10th and 90th percentile; lost us is the time of all launches above"
             f" what {allowed}; {UNITS}"
         )
-    if steered := [one.kernel for one in shown if _is_steered(one)]:
+    lights = [(one.kernel, one.record.speed_of_light) for one in shown if one.record is not None]
+    if steered := [name for name, one in lights if one is not None and one.us != one.most_us]:
         yield (
             f"What {_named(steered)} does depends on values that are not known: lost us is above"
             " everything that it may do."
@@ -377,12 +378,6 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
     for gpu, one in gpus.values() if strange or not total.measured else ():
         yield range_sentence(gpu, one.basis, calibrated=one.calibrated)
     yield from untimed(shown, measured=total.measured)
-
-
-def _is_steered(kernel: TracedKernel) -> bool:
-    """Return whether unknown values decide what the kernel has to move or compute."""
-    light = None if kernel.record is None else kernel.record.speed_of_light
-    return light is not None and light.us != light.most_us
 
 
 def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterator[str]:

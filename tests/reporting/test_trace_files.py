@@ -162,8 +162,7 @@ def test_a_launch_that_was_not_timed_is_a_mark_beside_measured_ones() -> None:
     (mark,) = [one for one in found["traceEvents"] if one["ph"] == "i"]
     assert (mark["ts"], mark["name"]) == (150, "swiglu: no time is known")
     found = timeline(Trace(Traced((KERNEL,), (), tuple(launched(UNTIMED, UNTIMED)))))
-    prediction = worked().prediction
-    us = prediction.us
+    us = worked().prediction.us
     assert drawn(found) == [(0, pytest.approx(us)), (pytest.approx(us), pytest.approx(2 * us))]
     assert found["otherData"]["times"].startswith("predicted")
 
