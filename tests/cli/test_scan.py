@@ -1,9 +1,8 @@
 """`occupancy-lab scan`: its rows, forms and exit status."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from in_process import run
@@ -21,18 +20,6 @@ def cache(tmp_path: Path, put_entry: PutEntry) -> Path:
     return tmp_path
 
 
-def printed(words: Sequence[str]) -> list[dict[str, Any]]:
-    """Return the rows that a scan prints as JSON."""
-    done = run("scan", *words, "--json")
-    assert (done.returncode, done.stderr) == (0, "")
-    return json.loads(done.stdout)
-
-
-def entries(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return the names of the entries of *rows*."""
-    return [Path(row["entry"]).name for row in rows]
-
-
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -47,7 +34,9 @@ def entries(rows: Sequence[dict[str, Any]]) -> list[str]:
 )
 def test_rows_are_chosen_and_sorted(cache: Path, words: list[str], expected: list[str]) -> None:
     """Rows meet the condition and are sorted, unknown values last."""
-    assert entries(printed([str(cache), *words])) == expected
+    done = run("scan", str(cache), *words, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [Path(row["entry"]).name for row in json.loads(done.stdout)] == expected
 
 
 def test_exports_are_written_beside_the_page(cache: Path, tmp_path: Path) -> None:
