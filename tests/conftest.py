@@ -6,12 +6,15 @@ import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 from shared_compilers import SharedCompilers
 from warm_scripts import WarmScripts
+
+if TYPE_CHECKING:
+    from stand_ins import Launches
 
 # Other tests run at the same time, so the duration of a draw means nothing.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -93,7 +96,6 @@ SLOW = (
     "tests/test_readme.py",
     "tests/test_record.py::test_a_record_is_every_step_of_the_road",
     "tests/text/test_terminal.py::test_no_word_of_a_table_is_broken",
-    "tests/tracing/test_docs.py",
     "tests/tracing/test_dry.py",
     "tests/tracing/test_several.py",
     "tests/tracing/test_trace.py",
@@ -208,6 +210,19 @@ def check_golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture
+def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Launches":
+    """Return the launches on two simulated, calibrated H200s."""
+    from stand_ins import Launches, put_calibration, put_here
+
+    put_here(monkeypatch, "h200", "h200")
+    put_calibration(monkeypatch, tmp_path / "calibrated")
+    stand_in = Launches()
+    for module in ("sweeping.grid", "measuring.side_by_side"):
+        monkeypatch.setattr(f"occupancy_lab.{module}.measure_launches", stand_in)
+    return stand_in
 
 
 @pytest.fixture

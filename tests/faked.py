@@ -57,6 +57,8 @@ class _FakedChild(Child):
 
 def _run() -> None:
     """Run the command line on a machine that seems to have an H200."""
+    import torch
+
     from occupancy_lab import cli, inputs
     from occupancy_lab.gpus import find_gpu
     from occupancy_lab.gpus.present import PresentGpu
@@ -65,7 +67,7 @@ def _run() -> None:
     gpu = find_gpu("h200")
     here = (PresentGpu(gpu, gpu.title, {}, 0, gpu, uuid=os.environ.get("FAKED_UUID", "1")),)
     inputs.present_gpus = process.present_gpus = lambda: here
-    process._check_torch = lambda _purpose, _present: None
+    torch.cuda.is_available = lambda: True
     process.Child = _FakedChild
     cli.main(sys.argv[1:])
 

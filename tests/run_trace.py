@@ -1,14 +1,20 @@
-"""`occupancy-lab trace` in its own process, and the grids of a trace."""
+"""`occupancy-lab trace` in its own process, a program to trace, and the grids of a trace."""
 
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from occupancy_lab.tracing.traced import TracedKernel
 
 TOOL = [sys.executable, "-m", "occupancy_lab", "trace"]
+
+
+def command(what: str) -> list[str]:
+    """Return the command that makes tracing/traced_program.py do *what*."""
+    return [sys.executable, str(Path(__file__).with_name("tracing") / "traced_program.py"), what]
 
 
 def run(

@@ -150,7 +150,6 @@ class GivenCompiler:
 
     def __init__(self, outcome: Callable[[Mapping[str, Any], Target], Resources | str]) -> None:
         self._outcome = outcome
-
         self.environment = running_environment()
         self.store = Store(None)
 
@@ -222,3 +221,30 @@ def recorded_launch(us: float) -> RecordedLaunch:
     return RecordedLaunch(
         "softmax_row", Config(1024, 4, 1), 4096, as_compiled=True, measurement=measured
     )
+
+
+class Waiting:
+    """Stands in for torch.cuda: the processor needs *needed* cycles to queue a burst."""
+
+    def __init__(self, needed: int) -> None:
+        self.needed = needed
+        self.waited: list[int] = []
+
+    def put(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Put it in torch's place, and a small tensor in the place of any."""
+        monkeypatch.setattr(torch, "cuda", self)
+        monkeypatch.setattr(torch, "empty", lambda *_shape, **_options: torch.zeros(1))
+
+    def __getattr__(self, _name: str) -> object:
+        return lambda **_options: self
+
+    def _sleep(self, cycles: int) -> None:
+        self.waited.append(cycles)
+
+    def query(self) -> bool:
+        """Return whether the GPU came to a launch before it was queued."""
+        return self.waited[-1] < self.needed
+
+    def elapsed_time(self, _end: object) -> float:
+        """Return a time in ms that is longer where a launch was late."""
+        return 2e-3 if self.query() else 1e-3

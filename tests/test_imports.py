@@ -1,10 +1,12 @@
 """Start-up is part of the product: what is imported, and when."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from compiled_rows import compiled
 from stand_ins import put_calibration
 
 HEAVY = {"torch", "triton", "numpy", "pandas", "matplotlib", "rich", "tabulate", "platformdirs"}
@@ -60,6 +62,20 @@ for form in (None, "csv", "json"):
     scan_views(View(), Exports(), [{str(tmp_path)!r}], form)
 """
     assert not imported_by(code) & {"torch", "triton", "numpy", "pandas", "matplotlib"}
+
+
+def test_a_gate_on_a_file_needs_no_torch_and_no_pandas(tmp_path: Path) -> None:
+    """Rows of a file are checked without torch, Triton, numpy or pandas."""
+    path = tmp_path / "rows.json"
+    path.write_text(json.dumps([compiled(num_stages=number) for number in range(1000)]), "utf-8")
+    code = f"""
+from occupancy_lab.cli import main
+try:
+    main(["check", "local_bytes == 0", {str(path)!r}])
+except SystemExit as done:
+    assert not done.code
+"""
+    assert not imported_by(code) & {"torch", "triton", "pandas", "numpy", "matplotlib"}
 
 
 def test_stored_kernel_needs_no_torch(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -26,14 +27,54 @@ OTHERS = ("autotune.md", "check.md", "explore.md", "softmax.md", "trace.md")
 WHOLE = "".join(text for path, text in PAGES.items() if path.name not in OTHERS)
 
 
-def blocks(language: str) -> list[str]:
+def blocks(language: str, text: str = WHOLE) -> list[str]:
     """Return the code blocks of a language."""
-    return re.findall(rf"```{language}\n(.*?)```", WHOLE, re.DOTALL)
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def commands(language: str = "sh") -> list[str]:
     """Return every shell command, each as one line."""
     return re.sub(r"\\\n *", "", "".join(blocks(language))).splitlines()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return a folder with what the commands of a page need."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", ["check.md", "trace.md"])
+def test_consoles_show_what_the_tool_prints(
+    name: str, folder: Path, request: pytest.FixtureRequest
+) -> None:
+    """Each console block has the output of its commands; --update-golden rewrites it."""
+    if triton_version() != readme.SHOWN_WITH:
+        pytest.skip(f"made with Triton {readme.SHOWN_WITH}")
+    page, assigned = DOCS / name, ""
+
+    def shown(block: re.Match[str]) -> str:
+        nonlocal assigned
+        # Lines with a prompt, and their continuation lines.
+        asked = re.findall(r"^\$ ((?:.*[\\|]\n)*.*)", block[1], re.MULTILINE)
+        done = shell(f"{{ {assigned}:; }} > /dev/null\n" + "\n".join(asked), folder, "")
+        assigned = "".join(f"{one}\n" for one in asked if "=" in one.partition(" ")[0])
+        assert not done.stderr
+        lines = "".join(f"$ {one}\n" for one in asked)
+        return f"```console\n{lines}{done.stdout.rstrip()}\n```"
+
+    made = re.sub(r"```console\n(.*?)```", shown, PAGES[page], flags=re.DOTALL)
+    if request.config.getoption("--update-golden"):
+        page.write_text(made, encoding="utf-8")
+    assert made == page.read_text("utf-8")
+
+
+@pytest.mark.parametrize("block", blocks("sh", PAGES[DOCS / "trace.md"]))
+def test_commands_on_each_others_files_run(block: str, folder: Path) -> None:
+    """Each command of a block runs and prints no errors."""
+    done = shell(block, folder)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("alone")
@@ -76,7 +117,7 @@ def test_every_command_is_run() -> None:
     assert all("occupancy-lab" in line or line.startswith("make") for line in commands())
 
 
-@pytest.mark.parametrize("example", blocks("python"))
+@pytest.mark.parametrize("example", blocks("python", WHOLE + PAGES[DOCS / "check.md"]))
 def test_python_example_runs(
     example: str,
     tmp_path: Path,

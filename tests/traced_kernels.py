@@ -10,7 +10,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.record import Record
-from occupancy_lab.tracing.traced import GridLaunches, TracedKernel, launch_record
+from occupancy_lab.tracing.traced import GridLaunches, Process, TracedKernel, launch_record
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counting import Counting, count_launch
 
@@ -18,6 +18,23 @@ LAUNCH = next(one for one in recorded_launches() if one.trial == "swiglu 22016")
 """A launch that reads a matrix and writes one of half its size."""
 BYTES = int(LAUNCH.row["tensor_bytes"])
 """The bytes of its tensors."""
+PROCESS = Process(
+    pid=1,
+    argv=("train.py",),
+    triton="3.6.0",
+    torch="2.11.0",
+    rank=None,
+    ended=True,
+    seconds=2.0,
+    launching_seconds=1.0,
+    replays=0,
+    launches=1200,
+    overhead_ns=0.0,
+    hot_ns=None,
+    held=0,
+    empty_us=2.0,
+    errors=(),
+)
 
 
 def calculated() -> Calculation:

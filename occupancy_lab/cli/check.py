@@ -13,7 +13,7 @@ import click
 
 from occupancy_lab.cli import options
 from occupancy_lab.errors import quoted, refuse
-from occupancy_lab.files import OPEN_FILES
+from occupancy_lab.files import OPEN_FILES, check_outputs, export
 from occupancy_lab.text.printing import on_github, print_answer, show_status
 
 if TYPE_CHECKING:
@@ -85,7 +85,6 @@ def check(  # noqa: PLR0913 - an argument for each option that is not passed on
     'predicted_us <= baseline * 1.05'.
     """
     from occupancy_lab.checking import outputs
-    from occupancy_lab.files import check_outputs, export
 
     condition, sources = _split(arguments, named=bool(names), scan=asked["scan"])
     files = {f"FILE {number}": one for number, one in enumerate(sources, 1) if one != "-"}

@@ -12,7 +12,7 @@ import click
 
 from occupancy_lab.cli import options
 from occupancy_lab.errors import refuse
-from occupancy_lab.text.document import Answer
+from occupancy_lab.text.document import Answer, spans
 from occupancy_lab.text.printing import (
     print_answer,
     print_note,
@@ -440,7 +440,6 @@ def trace(  # noqa: PLR0913 - an argument for each option
     """
     from occupancy_lab.files import export
     from occupancy_lab.reporting.trace_files import TraceFiles
-    from occupancy_lab.text.document import spans
     from occupancy_lab.tracing.actions import ACTION_SECONDS, MOST_EXPLAINED, MOST_TRIED, Effort
     from occupancy_lab.tracing.trace import end_as, trace_program
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import DriverError, refuse
-from occupancy_lab.kernel import innermost, load_kernel
+from occupancy_lab.kernel import OPTIONS, innermost, load_kernel
 from occupancy_lab.measuring.driver import read_clock
 from occupancy_lab.measuring.process import DEFAULT_RUNS, Batch, TimedLaunch
 from occupancy_lab.values import Conditions, Measurement
@@ -362,7 +362,6 @@ def _timer() -> Timer:
 @cache
 def _empty_us() -> float:
     from occupancy_lab.compiling.compile import smallest_kernel
-    from occupancy_lab.kernel import OPTIONS
 
     kernel = smallest_kernel()
     (times,) = _timer().time([lambda: kernel[(1,)](**OPTIONS)], runs=DEFAULT_RUNS)

@@ -57,10 +57,16 @@ def chosen_devices(
     Raises InputError, naming the *purpose*, if there is no GPU, if torch cannot use it, if the GPUs
     asked for are missing or of different kinds, or if they are not *among* the required ones.
     """
+    import torch
+
     here = present_gpus()
     if not here:
         refuse(f"{purpose} needs a GPU of this machine; none was found")
-    _check_torch(purpose, here[0])
+    if not torch.cuda.is_available():
+        refuse(
+            f"{purpose} needs a torch that can use {here[0].name}; the one installed,"
+            f" {torch.__version__}, cannot"
+        )
     if asked is None:
         chosen = [here[0]]
     elif asked == ALL:
@@ -86,16 +92,6 @@ def refuse_elsewhere(purpose: str, here: Gpu, asked: Sequence[Gpu]) -> NoReturn:
 def device_names() -> tuple[str, ...]:
     """Return every GPU of this machine by its name and UUID."""
     return tuple(f"{present.name} {present.uuid}" for present in present_gpus())
-
-
-def _check_torch(purpose: str, present: PresentGpu) -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        refuse(
-            f"{purpose} needs a torch that can use {present.name}; the one installed,"
-            f" {torch.__version__}, cannot"
-        )
 
 
 def _numbered(here: Sequence[PresentGpu], asked: str | Sequence[int]) -> list[PresentGpu]:

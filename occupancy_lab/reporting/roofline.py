@@ -14,7 +14,14 @@ from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.tried import worth_showing
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import Gpu, find_gpu
-from occupancy_lab.plotting.roofline import Point, Roof
+from occupancy_lab.plotting.roofline import (
+    Frame,
+    Point,
+    Roof,
+    area,
+    draw_roofline,
+    roof_lines,
+)
 from occupancy_lab.record import Record
 from occupancy_lab.text.words import (
     cell,
@@ -44,8 +51,6 @@ def draw_trace(found: Traced) -> Figure:
 
     Raises InputError if no kernel has known times, FLOPs and bytes.
     """
-    from occupancy_lab.plotting.roofline import draw_roofline
-
     gpu, kernels = _on_one_gpu(shown_kernels(found))
     times = [time for one in kernels if (time := one.time) is not None]
     basis = "measured" if any(time.measured for time in times) else "predicted"
@@ -102,8 +107,6 @@ def _placed(
     name: str, place: tuple[float, float] | None, us: float, words: str, more: str = ""
 ) -> Point | None:
     """Return the point at a *place* with a total of *us*; None if *place* is None."""
-    from occupancy_lab.plotting.roofline import Point
-
     if place is None:
         return None
     per_byte, rate = place
@@ -125,9 +128,6 @@ def draw_explanation(found: Explanation | ScriptExplanation) -> Figure:
 
     Raises InputError for several GPUs, or if no launch has known times, FLOPs and bytes.
     """
-    from occupancy_lab.explaining.explanation import Explanation
-    from occupancy_lab.plotting.roofline import draw_roofline
-
     if not isinstance(found, Explanation):
         check_one_gpu([one.gpu.key for one in found.traces])
         if len(found.runs) != 1:
@@ -193,8 +193,6 @@ def roofs_of(gpu: Gpu, dots: Iterable[str], others: Iterable[str]) -> list[Roof]
     A roof is named after the dtypes computed at its rate: those of *dots* in tensor cores, and
     *others*. Dtypes without a known rate are left out.
     """
-    from occupancy_lab.plotting.roofline import Roof
-
     named: dict[float, tuple[set[str], set[str]]] = {}
     for place, (dtypes, rate_of) in enumerate([(dots, dot_tflops), (others, other_tflops)]):
         for dtype in dtypes:
@@ -290,8 +288,6 @@ def _points(rows: Mapping[int, Row], basis: str, *, counted: bool) -> dict[int, 
 
 
 def _picture(gpu: Gpu, basis: str, rows: Mapping[int, Row]) -> dict[str, Any] | None:
-    from occupancy_lab.plotting.roofline import Frame, area, roof_lines
-
     # All rates are drawn, because no column has the dtypes of a row's FLOPs. Multiplications that
     # are as fast without tensor cores have no roof of their own.
     dots = [dtype for dtype in DOTS if dot_tflops(gpu, dtype) != other_tflops(gpu, dtype)]

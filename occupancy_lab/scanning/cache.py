@@ -13,7 +13,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from occupancy_lab.compiling import inductor
 from occupancy_lab.compiling.amdgcn import kernel_body, read_amdgcn, scratch_width
@@ -35,6 +35,8 @@ MOST_BYTES = 64 << 20
 """The largest file that is read; the largest of Triton's own are about 1 MB."""
 MOST_WARPS = 64
 MATRIX = ("\tv_mfma_", "\tv_wmma_", "\tv_smfmac_", "\tv_swmmac_")
+Read: TypeAlias = tuple[Resources, int | None, int | None]
+"""The resources, accesses to local memory and multiplications of matrices in a binary."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +65,6 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Mix:
-    """Instructions of a kernel, each of which counts once, wherever it is in the code."""
-
-    local_accesses: int
-    """Loads and stores of local memory."""
-    tensor_instructions: int
-    """Matrix multiplications on tensor cores."""
-
-
-@dataclass(frozen=True, slots=True)
 class CachedKernel:
     """A kernel as the files of its entry describe it."""
 
@@ -84,8 +76,11 @@ class CachedKernel:
     maxnreg: int | None
     waves_per_eu: int | None
     triton_version: str | None
-    mix: Mix | None
-    """None if the instruction encoding of the target is not known."""
+    local_accesses: int | None
+    """Loads and stores of local memory, each of which counts once, wherever it is in the code; None
+    if the instruction encoding of the target is not known."""
+    tensor_instructions: int | None
+    """Matrix multiplications on tensor cores, counted likewise."""
 
 
 def default_directories() -> tuple[str, ...]:
@@ -179,7 +174,7 @@ def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
             why = f"Triton's backend {quoted(target.backend)} is not known; cuda and hip are"
             return nothing("unknown target", why, target.arch)
         read = _read_cuda if target.backend == "cuda" else _read_hip
-        resources, mix = read(entry, metadata)
+        resources, local_accesses, tensor_instructions = read(entry, metadata)
     except BinaryError as error:
         return nothing("unreadable", str(error), "" if target is None else target.name)
     return CachedKernel(
@@ -191,7 +186,8 @@ def read_entry(entry: Entry) -> CachedKernel | ScannedKernel:
         maxnreg=metadata["maxnreg"],
         waves_per_eu=metadata["waves_per_eu"] or None,
         triton_version=metadata["triton_version"],
-        mix=mix,
+        local_accesses=local_accesses,
+        tensor_instructions=tensor_instructions,
     )
 
 
@@ -270,34 +266,34 @@ def pipeline_bytes(kernel: CachedKernel) -> int:
     return min(buffers, kernel.resources.shared)
 
 
-def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
+def _read_cuda(entry: Entry, metadata: Mapping[str, Any]) -> Read:
     sizes, code = read_sizes(read_entry_file(entry, "cubin"), metadata["name"])
     resources = Resources(**_launched(metadata), **sizes, tensor_memory=metadata["tmem_size"])
     found = count_kinds(code.own, code.arch)
     if found is None:
-        return resources, None
+        return resources, None, None
     spills = found["local_loads"] + found["local_stores"]
-    return resources, Mix(spills, found["tensor_instructions"])
+    return resources, spills, found["tensor_instructions"]
 
 
-def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> tuple[Resources, Mix | None]:
+def _read_hip(entry: Entry, metadata: Mapping[str, Any]) -> Read:
     if "amdgcn" not in entry.suffixes:
         missing = "amdgcn" if "hsaco" in entry.suffixes else "amdgcn and hsaco"
         unreadable(f"there is no {missing}, from which the registers are read")
     text = read_entry_file(entry, "amdgcn").decode(errors="replace")
     resources = Resources(**_launched(metadata), **read_amdgcn(text, metadata["name"]))
-    return resources, amd_mix(kernel_body(text, metadata["name"]))
+    return resources, *amd_mix(kernel_body(text, metadata["name"]))
 
 
 def _launched(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {name: metadata[name] for name in ("num_warps", "shared", "num_ctas")}
 
 
-def amd_mix(body: str) -> Mix:
-    """Return the instruction mix of *body*, by the names of the instructions."""
+def amd_mix(body: str) -> tuple[int, int]:
+    """Return the accesses to local memory of *body* and its multiplications of matrices."""
     accesses = (*_lines(body, "_load_"), *_lines(body, "_store_"))
     spills = sum(bool(scratch_width(line)) for line in accesses)
-    return Mix(spills, sum(map(body.count, MATRIX)))
+    return spills, sum(map(body.count, MATRIX))
 
 
 def _lines(body: str, name: str) -> Iterator[str]:

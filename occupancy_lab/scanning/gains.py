@@ -18,7 +18,6 @@ from occupancy_lab.text.words import listed, microseconds
 
 if TYPE_CHECKING:
     from occupancy_lab.record import Record
-    from occupancy_lab.scanning.cache import Mix
     from occupancy_lab.scanning.page import ScannedKernel
 
 ALIKE = 1 + RATIO_ERROR
@@ -38,7 +37,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """The next occupancy step of a kernel, and the advice against its spills."""
+    """The next occupancy step of a kernel, its spills, and the advice against them."""
 
     after: int | None
     """Programs resident per multiprocessor after the step; None if no step gives more."""
@@ -49,39 +48,39 @@ class Ahead:
     entry shows that it holds."""
     spill_advice: str
     """What to do against spills; "" if nothing is known to help."""
+    spills: int = 0
+    """Loads and stores of local memory, as far as they are known."""
+
+    @property
+    def without_spills(self) -> str:
+        """The advice, and what it is against."""
+        return f"{self.spill_advice}: {self.spills} loads and stores of local memory"
 
 
-def unknown_gain(mix: Mix | None, ahead: Ahead) -> Gain:
+def unknown_gain(ahead: Ahead) -> Gain:
     """Return what could help a kernel whose launch, and so whose time, is not known."""
-    if mix is not None and mix.local_accesses and ahead.spill_advice:
-        return Gain(None, f"{ahead.spill_advice}: {_spills(mix)}")
+    if ahead.spills and ahead.spill_advice:
+        return Gain(None, ahead.without_spills)
     if ahead.after is None or not ahead.condition:
         return Gain(None, ahead.step)
     return Gain(None, f"{ahead.step}, {_only_if(ahead)}")
-
-
-def _spills(mix: Mix) -> str:
-    return f"{mix.local_accesses} loads and stores of local memory"
 
 
 def _only_if(ahead: Ahead) -> str:
     return f"if {ahead.condition}, which only a compile tells"
 
 
-def predicted_gain(record: Record, mix: Mix | None, ahead: Ahead) -> Gain | None:
-    """Return what the launch of *record* would gain by its next step, or without its spills.
-
-    None if it has no predicted time.
-    """
-    now = record.prediction
-    if now is None:
-        return None
+def gain_of(record: Record | None, ahead: Ahead) -> Gain:
+    """Return what the launch of *record* would gain by its next step, or without its spills."""
+    now = None if record is None else record.prediction
+    if record is None or now is None:
+        return unknown_gain(ahead)
     programs = record.occupancy.programs_per_multiprocessor
-    if mix is not None and mix.local_accesses:
+    if ahead.spills:
         free = record.time_with(programs, spills=False)
         factor = 1.0 if free is None else now.us / free.us
         if ahead.spill_advice and factor > ALIKE:
-            return Gain(factor, f"{ahead.spill_advice}: {_spills(mix)}", now.bound)
+            return Gain(factor, ahead.without_spills, now.bound)
         if ahead.after is not None:
             return Gain(None, ahead.step, now.bound)
     then = None if ahead.after is None else record.time_with(ahead.after)

@@ -31,9 +31,8 @@ from occupancy_lab.scanning.gains import (
     Ahead,
     beside_others,
     function_of,
-    predicted_gain,
+    gain_of,
     shown_slower,
-    unknown_gain,
 )
 from occupancy_lab.scanning.page import (
     COLUMNS,
@@ -211,13 +210,10 @@ def _gpu_for(target: Target, asked: Mapping[str, Gpu] | None) -> Gpu | None:
 
 def _row(kernel: CachedKernel, recorded: Recorded) -> ScannedKernel:
     """Return the columns that do not depend on the GPU."""
-    sources = (kernel, kernel.resources, recorded)
+    sources = (kernel.resources, kernel, recorded)
     found = {name: getattr(one, name) for one in sources for name in COLUMNS if hasattr(one, name)}
     found |= {"target": kernel.target.name, "entry": kernel.entry.folder}
     found["triton_version"] = kernel.triton_version or ""
-    if (mix := kernel.mix) is not None:
-        found["local_accesses"] = mix.local_accesses
-        found["tensor_instructions"] = mix.tensor_instructions
     return ScannedKernel(kernel=kernel.name, **found)
 
 
@@ -290,10 +286,9 @@ def on_gpu(  # noqa: PLR0913 - everything that is known of the entry
         step,
         _condition(row, case, steps.values(), capped),
         _spill_advice(kernel, gpu, slower),
+        kernel.local_accesses or 0,
     )
-    gain = None if record is None else predicted_gain(record, kernel.mix, ahead)
-    if gain is None:
-        gain = unknown_gain(kernel.mix, ahead)
+    gain = gain_of(record, ahead)
     if record is not None:
         found |= {name: one for name, one in record.row().items() if name in LAUNCH_COLUMNS}
         found["grid"] = "x".join(map(str, record.launch.grid or ()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,8 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import NamedKernel, chosen_config, next_power_of_two
 from occupancy_lab.kernel import Grid, Kernel
-from occupancy_lab.measuring.journal import Journal, measure_launches
-from occupancy_lab.measuring.process import DEFAULT_RUNS, TimedLaunch
+from occupancy_lab.measuring.journal import measure_launches
+from occupancy_lab.measuring.process import TimedLaunch
 from occupancy_lab.measuring.verify import NUM_STAGES, grid_of_configs
 from occupancy_lab.record import Failed, Record, matrix_of
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS, pandas_types
@@ -117,20 +117,13 @@ def make_table(runs: Sequence[Record | Failed]) -> pd.DataFrame:
     return table.astype(dict.fromkeys(texts, object)).astype(pandas_types(following))
 
 
-def measure_table(  # noqa: PLR0913 - what is measured, and how
-    table: pd.DataFrame,
-    tasks: Sequence[Asked],
-    *,
-    gpu: Gpu | None = None,
-    runs: int = DEFAULT_RUNS,
-    devices: Sequence[str | None] = (None,),
-    progress: Callable[[int, int], None] = lambda _done, _of: None,
-    journal: Journal | None = None,
+def measure_table(
+    table: pd.DataFrame, tasks: Sequence[Asked], *, gpu: Gpu | None = None, **how: Any
 ) -> pd.DataFrame:
     """Return *table*, which has a row per task, with MEASURED_COLUMNS added.
 
-    Only rows that are ok, and if given for *gpu*, the GPU at hand, are launched; the others have
-    empty cells.
+    Only rows that are ok, and if given for *gpu*, the GPU at hand, are launched, with *how* as
+    `measure_launches` takes it; the others have empty cells.
 
     Raises UnfinishedError, with the finished part of the table, on Ctrl-C.
     """
@@ -151,9 +144,7 @@ def measure_table(  # noqa: PLR0913 - what is measured, and how
         return add_columns(table, found)
 
     try:
-        measured = measure_launches(
-            launches, runs=runs, devices=devices, progress=progress, journal=journal
-        )
+        measured = measure_launches(launches, **how)
     except UnfinishedError as interrupt:
         raise UnfinishedError(columns(interrupt.finished)) from interrupt
     return columns(dict(enumerate(measured)))

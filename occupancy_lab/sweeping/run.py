@@ -457,15 +457,12 @@ def _narrowed(shown: pd.DataFrame) -> pd.DataFrame:
     """Return the table without as many of the SPARED columns as it takes to fit the terminal."""
     room = shutil.get_terminal_size().columns
     for name in SPARED:
-        if sum(2 + _longest_word(column) for _, column in shown.items()) <= room:
+        texts = ([str(header), *map(str, column.dropna())] for header, column in shown.items())
+        longest = (max(len(word) for text in one for word in text.split()) for one in texts)
+        if sum(2 + letters for letters in longest) <= room:
             break
         shown = shown.drop(columns=SHOWN[name], errors="ignore")
     return shown
-
-
-def _longest_word(column: pd.Series[Any]) -> int:
-    texts = [str(column.name), *map(str, column.dropna())]
-    return max(len(word) for text in texts for word in text.split())
 
 
 def _legend(shown: pd.DataFrame, spared: list[str]) -> str:

@@ -13,7 +13,12 @@ from typing import Any
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.assumptions import given_values
-from occupancy_lab.compiling.environment import Environment
+from occupancy_lab.compiling.environment import (
+    ANSWERING,
+    Environment,
+    find_environment,
+    running_environment,
+)
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.script import Script
 from occupancy_lab.compiling.store import store_directory
@@ -21,7 +26,7 @@ from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.script_lines import ScriptLine, script_lines
 from occupancy_lab.inputs import AskedGpus, asked_gpus, chosen_gpus
-from occupancy_lab.occupancy.calculator import Calculation, calculate
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort, with_actions
 from occupancy_lab.tracing.fusing import each_handover
@@ -114,8 +119,6 @@ def _environment(word: str) -> Environment:
 
     Raises InputError if a path leads to no Python, or to one that lacks them.
     """
-    from occupancy_lab.compiling.environment import ANSWERING, find_environment, running_environment
-
     if not re.fullmatch(r"python[\d.]*", Path(word).name):
         return running_environment()
     found = shutil.which(word)
@@ -144,7 +147,7 @@ def dry_run_of(
     """
 
     def case_of(kernel: TracedKernel) -> Case | None:
-        line = kernel.longest_line
+        line = max(kernel.lines, key=lambda line: line.us, default=None)
         return None if line is None or script.interrupted else line.tried()
 
     found = with_actions(traced_lines(script, lines), case_of, effort)
@@ -153,8 +156,7 @@ def dry_run_of(
     status = ran.status or int(bool(nothing_compiled or ran.missing))
     if interrupted is not None:
         status = signals.exit_status(interrupted)
-    stopped = interrupted is not None
-    ended = Outcome(command, status, started=True, ran=ran, interrupted=stopped)
+    ended = Outcome(command, status, started=True, ran=ran)
     return DryTrace(script.gpu, Trace(found, ended))
 
 
@@ -184,6 +186,7 @@ def _kernel(
     script: Script, group: Sequence[tuple[ScriptLine, Launch]], *, expected: bool
 ) -> TracedKernel:
     line, run = group[0]
+    calculation = None if run.resources is None else calculate(run.resources, run.gpu)
     return TracedKernel(
         kernel=run.kernel,
         hash="",
@@ -191,7 +194,7 @@ def _kernel(
         options=unusual({**default_options(script.gpu.target), **run.options}),
         constexprs={name: str(run.arguments.get(name)) for name in run.constexprs},
         target=script.gpu.target,
-        calculation=_calculation(run),
+        calculation=calculation,
         reason=None if isinstance(run, Record) else run.failure.reason,
         gpu_source="the GPU of the dry run",
         grids=merged(grid_launches(*one) for one in group),
@@ -200,12 +203,6 @@ def _kernel(
         expected=expected,
         lines=tuple(one for one, _ in group) if expected else (),
     )
-
-
-def _calculation(run: Launch) -> Calculation | None:
-    if isinstance(run, Record):
-        return run.calculation
-    return None if run.resources is None else calculate(run.resources, run.gpu)
 
 
 def grid_launches(line: ScriptLine, run: Launch) -> GridLaunches:

@@ -136,24 +136,21 @@ def fusing_sentences(found: Sequence[Handover], total_us: float) -> Iterator[str
     for one in worth[:MOST_SHOWN]:
         written, read = ([*map(literal, names)] for names in zip(*one.tensors, strict=True))
         renamed = f" as {listed(written)}" if written != read else ""
+        reader, meanwhile = literal(one.reader), ""
+        if one.bound:
+            unit = part_words(one.bound)
+            meanwhile = f", for writing alone, as {reader} is bound by {unit} and reads meanwhile"
         yield (
-            f"{literal(one.reader)} reads {listed(read)}, which {literal(one.writer)} has written"
+            f"{reader} reads {listed(read)}, which {literal(one.writer)} has written"
             f" right before{renamed}: one kernel for both moves {byte_words(one.moved_bytes)} less,"
             f" which saves up to {microseconds(one.us)}, {duration(one.total_us)} in all"
-            f"{_meanwhile(one)}{_unless(one)}."
+            f"{meanwhile}{_unless(one)}."
         )
     if worth:
         yield (
             "What fusing saves counts all bytes that are written. The time of a launch leaves out"
             " those that the L2 cache still has at its end and writes during the next ones."
         )
-
-
-def _meanwhile(one: Handover) -> str:
-    if not one.bound:
-        return ""
-    unit = part_words(one.bound)
-    return f", for writing alone, as {literal(one.reader)} is bound by {unit} and reads meanwhile"
 
 
 def _unless(one: Handover) -> str:

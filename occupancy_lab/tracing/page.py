@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from occupancy_lab.compiling.script import NOT_LAUNCHED, Ran
-from occupancy_lab.errors import some_of
+from occupancy_lab.errors import MOST_NAMED, some_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.script_lines import missing
@@ -55,8 +55,6 @@ UNITS = (
     " itself; busiest is the unit that works longest, and busy for how much of the time, by the"
     " model: what Nsight Compute calls Speed Of Light."
 )
-MOST_NAMED = 5
-"""How many processes, and how many kernels of a sentence, are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +68,6 @@ class Outcome:
     """Whether one of its Pythons noted anything at all."""
     ran: Ran | None = None
     """The result of a dry run; None if the program really launched."""
-    interrupted: bool = False
-    """Whether its dry run was interrupted."""
 
 
 def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) -> Document:
@@ -331,7 +327,7 @@ def _gpu_time_sentence(found: Traced) -> Iterator[str]:
         f"{percent(us / time.span_us)} {words}"
         for us, words in (
             (time.triton_us, "in Triton's kernels"),
-            (time.others_us, "in other kernels"),
+            (sum(time.others.values()), "in other kernels"),
             (time.copies_us, "in copies"),
             (waited, "waiting"),
         )
@@ -366,7 +362,8 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
             " range has the 10th and 90th percentile; lost us is the time of all launches above"
             f" what {allowed}; {UNITS}"
         )
-    if steered := [one.kernel for one in shown if _is_steered(one)]:
+    lights = [(one.kernel, one.record.speed_of_light) for one in shown if one.record is not None]
+    if steered := [name for name, one in lights if one is not None and one.us != one.most_us]:
         yield (
             f"What {_named(steered)} does depends on values that are not known: lost us is above"
             " everything that it may do."
@@ -381,12 +378,6 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
     for gpu, one in gpus.values() if strange or not total.measured else ():
         yield range_sentence(gpu, one.basis, calibrated=one.calibrated)
     yield from untimed(shown, measured=total.measured)
-
-
-def _is_steered(kernel: TracedKernel) -> bool:
-    """Return whether unknown values decide what the kernel has to move or compute."""
-    light = None if kernel.record is None else kernel.record.speed_of_light
-    return light is not None and light.us != light.most_us
 
 
 def untimed(shown: Sequence[TracedKernel], *, measured: bool = False) -> Iterator[str]:

@@ -177,11 +177,6 @@ class TracedKernel:
         return max(known or self.grids, key=us, default=None)
 
     @property
-    def longest_line(self) -> ScriptLine | None:
-        """The launch line that takes most of its time; None if it was not run dry."""
-        return max(self.lines, key=lambda line: line.us, default=None)
-
-    @property
     def main_grid(self) -> tuple[int, ...] | None:
         """The grid of these launches; None if it is not known."""
         return None if self.longest is None else self.longest.grid
@@ -330,11 +325,6 @@ class GpuTime:
     """The time of copies, and of setting memory."""
     others: Mapping[str, float]
     """The time of each other kernel by name."""
-
-    @property
-    def others_us(self) -> float:
-        """The time of all kernels other than Triton's."""
-        return sum(self.others.values())
 
     @classmethod
     def total(cls, times: Iterable[GpuTime | None]) -> GpuTime | None:

@@ -182,10 +182,6 @@ class Tuning(Answer):
         title = f"{self.launched} on {self.gpu.title}"
         return Document(title, tuple(_answer(self)), (best, *beside, cost))
 
-    def to_markdown(self, top: int = TOP) -> str:
-        """Return the choice and its *top* best predicted configurations in GitHub's markdown."""
-        return self.to_document(top).to_markdown()
-
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
         return {

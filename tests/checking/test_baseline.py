@@ -1,18 +1,18 @@
 """`check --baseline`: conditions that compare with the same rows of another file."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from compiled_rows import compiled, failed
+from compiled_rows import compiled, ended, failed
 
 from occupancy_lab.checking import Check, check, read_checks
-from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 from occupancy_lab.table.rows import FORMS
 
+run = partial(ended, "check")
 SLOWER = "predicted_us <= baseline * 1.05"
 
 
@@ -24,11 +24,6 @@ def timed(kernel: str = "softmax", us: float | None = 10.0, **changes: Any) -> d
 def traced(us: float, **changes: Any) -> dict[str, Any]:
     """Return a row of a trace with this time."""
     return timed(us=us, launches=10, grids=1, expected=True, **changes)
-
-
-def run(*arguments: str) -> Result:
-    """Return how `occupancy-lab check` ends."""
-    return CliRunner().invoke(main, ["check", *arguments])
 
 
 @pytest.mark.parametrize("form", ["json", "csv"])

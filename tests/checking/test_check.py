@@ -1,24 +1,21 @@
 """`check`: which rows meet a condition, and how the command ends."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from compiled_rows import compiled, failed
+from compiled_rows import compiled, ended, failed
 from hostile_files import HOSTILE, put, within
 
 import occupancy_lab
 from occupancy_lab.checking import check, read_checks
-from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 
+run = partial(ended, "check")
 SPILLING = compiled("spilling", n_regs=255, local_bytes=152, num_warps=4)
 
 
@@ -26,11 +23,6 @@ def written(rows: Sequence[dict[str, Any]], name: str = "rows.json") -> str:
     """Return the path of a file with *rows*."""
     Path(name).write_text(json.dumps(list(rows)), encoding="utf-8")
     return name
-
-
-def run(*arguments: str) -> Result:
-    """Return how `occupancy-lab check` ends."""
-    return CliRunner().invoke(main, ["check", *arguments])
 
 
 def test_a_row_that_breaks_the_check() -> None:
@@ -305,7 +297,7 @@ def test_launches_of_an_ordinary_function_are_rows(tmp_path: Path) -> None:
 def test_standard_input_is_a_file() -> None:
     """The output of a sweep can be piped into `check`."""
     text = json.dumps([SPILLING])
-    done = CliRunner().invoke(main, ["check", "local_bytes == 0", "-"], input=text)
+    done = run("local_bytes == 0", "-", input=text)
     assert done.exit_code == 1
     assert "standard input" not in done.stderr
 
@@ -333,23 +325,3 @@ def test_json_has_every_finding() -> None:
     assert found["findings"][1]["mend"]["changes"] == {"num_stages": 1}
     page = run("occupancy > 0.99", "rows.json").output
     assert "10 more; --json has them all" in page
-
-
-@pytest.mark.slow
-def test_a_gate_on_a_file_loads_nothing_heavy() -> None:
-    """Rows of a file are checked without torch, triton, pandas or numpy."""
-    path = written([compiled(num_stages=number) for number in range(1000)] + [SPILLING])
-    code = f"""
-import sys
-from occupancy_lab.cli import main
-try:
-    main(["check", "local_bytes == 0", {path!r}])
-except SystemExit as done:
-    assert done.code == 1, done.code
-print(*{{name.split('.')[0] for name in sys.modules}})
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env={**os.environ}
-    )
-    heavy = {"torch", "triton", "pandas", "numpy", "matplotlib"}
-    assert not heavy & set(done.stdout.splitlines()[-1].split())

@@ -3,19 +3,19 @@
 import importlib
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
-from compiled_rows import compiled, failed
+from compiled_rows import compiled, ended, failed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking import diff
-from occupancy_lab.cli import main
 from occupancy_lab.prediction import NOT_FOLLOWED
 
+run = partial(ended, "diff")
 OLD = [
     compiled(n_regs=32),
     compiled(n_regs=38, num_warps=4),
@@ -38,11 +38,6 @@ NEW = [
 def _tables() -> None:
     Path("before.json").write_text(json.dumps(OLD), encoding="utf-8")
     Path("after.json").write_text(json.dumps(NEW), encoding="utf-8")
-
-
-def run(*arguments: str) -> Result:
-    """Return how `occupancy-lab diff` ends."""
-    return CliRunner().invoke(main, ["diff", *arguments])
 
 
 @pytest.mark.parametrize(

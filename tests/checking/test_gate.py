@@ -13,12 +13,8 @@ import pytest
 import yaml
 from runner import shell
 
-from occupancy_lab.compiling import triton_version
-
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "check.md"
-TEXT = PAGE.read_text(encoding="utf-8")
-CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+TEXT = (ROOT / "docs" / "check.md").read_text(encoding="utf-8")
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 KERNEL = '''"""A softmax of rows that a program holds whole."""
 
@@ -222,51 +218,6 @@ def test_the_checks_of_this_repository_hold(tmp_path: Path) -> None:
         assert "::error" not in done.stderr
     assert summary.read_text("utf-8").count("4 unchanged.") == 3
     assert (tmp_path / "build" / "checks.xml").exists()
-
-
-def commands(block: str) -> list[str]:
-    """Return the commands of a block: lines with a prompt, and their continuation lines."""
-    return re.findall(r"^\$ ((?:.*[\\|]\n)*.*)", block, re.MULTILINE)
-
-
-@pytest.mark.slow
-def test_consoles_show_what_the_tool_prints(tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    """Each console block has the output of its commands; --update-golden rewrites it."""
-    if triton_version() != "3.7.1":
-        pytest.skip("made with Triton 3.7.1")
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    script = ""
-
-    def shown(block: re.Match[str]) -> str:
-        nonlocal script
-        asked = commands(block[1])
-        before = f"{script}\n" if script else ""
-        done = shell(f"{{ {before}:; }} > /dev/null\n" + "\n".join(asked), tmp_path, "")
-        script = "\n".join(one for one in asked if "=" in one.partition(" ")[0])
-        assert not done.stderr
-        lines = "".join(f"$ {one}\n" for one in asked)
-        return f"```console\n{lines}{done.stdout.rstrip()}\n```"
-
-    page = CONSOLE.sub(shown, TEXT)
-    if request.config.getoption("--update-golden"):
-        PAGE.write_text(page, encoding="utf-8")
-    assert page == PAGE.read_text("utf-8")
-
-
-@pytest.mark.slow
-def test_the_example_in_python_runs() -> None:
-    """The example prints the status, the advice and the words of a change."""
-    (example,) = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", example], capture_output=True, text=True, check=True
-    )
-    first, second = done.stdout.splitlines()
-    assert first == (
-        "1 Another launch meets the check: num_warps 8 instead of 4, compiled: occupancy is 0.75;"
-        " it is not known which is faster."
-    )
-    assert second.startswith("80 registers instead of 72: 6 programs per SM instead of 7")
 
 
 @pytest.mark.slow

@@ -10,15 +10,13 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner
-from compiled_rows import compiled, failed
+from compiled_rows import compiled, ended, failed
 from hostile_files import put
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from occupancy_lab.checking import check
 from occupancy_lab.checking.outputs import place_of, relative, to_github, to_junit, to_sarif
-from occupancy_lab.cli import main
 from occupancy_lab.text.words import visible
 
 TEXTS = st.text(min_size=1, max_size=30)
@@ -101,7 +99,7 @@ def test_annotations_are_the_default_on_github(
     if variable is not None:
         monkeypatch.setenv("GITHUB_ACTIONS", variable)
     Path("rows.json").write_text(json.dumps([SPILLING]), encoding="utf-8")
-    done = CliRunner().invoke(main, ["check", "local_bytes == 0", "rows.json", *option])
+    done = ended("check", "local_bytes == 0", "rows.json", *option)
     assert done.exit_code == 1
     assert done.stderr.startswith("::error ") is shown
 
@@ -145,14 +143,7 @@ def test_a_kernel_without_a_place_is_looked_for(repository: Path) -> None:
     kernels = ["spilling", "lab", "inner", "plain", "twice", "unknown"]
     rows = [compiled(one, local_bytes=8) for one in kernels]
     found = [place_of(one.row) for one in check("local_bytes == 0", rows).findings]
-    assert found == [
-        ("one.py", 6),
-        ("lab.py", 6),
-        ("lab.py", 6),
-        None,
-        None,
-        None,
-    ]
+    assert found == [("one.py", 6), ("lab.py", 6), ("lab.py", 6), None, None, None]
 
 
 @given(kernel=TEXTS, reason=TEXTS)

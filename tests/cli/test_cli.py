@@ -1,7 +1,5 @@
 """The command line as a user meets it: questions, answers and refusals."""
 
-import csv
-import io
 import json
 import shlex
 from pathlib import Path
@@ -81,10 +79,7 @@ BAD = {
     "occupancy --points nowhere.csv": "nowhere.csv",
     "sweep --cols 781 --num-warps a": "whole numbers",
     "sweep --cols 781 --jobs 0": "--jobs",
-    "sweep --cols 100 --gpu sm_90 --num-warps 4 --where nonsense": "--where",
-    "sweep --cols 100 --gpu sm_90 --num-warps 4 --sort nonsense": "the nearest are",
     "explain --cols 781 --gpu h100 --triton newest": "neither a Triton version",
-    "sweep --cols 100 --gpu h100 --num-warps 4 --sort us": "--measure",
     "measure": "--cols",
     "report --json": "No such option",
     "scan /nowhere/at/all": "'/nowhere/at/all' is not a directory",
@@ -131,24 +126,6 @@ def test_bad_input_is_one_sentence(
     assert BAD[command] in done.stderr
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "measure --cols 781",
-        "tune --cols 781 --measure",
-        "sweep --cols 781 --measure",
-        "calibrate",
-        "verify",
-    ],
-)
-def test_what_needs_a_gpu_says_so(command: str) -> None:
-    """Without a GPU, a command that launches prints one sentence and exits with 2."""
-    done = run(*command.split(), CUDA_VISIBLE_DEVICES="")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1
-    assert "GPU" in done.stderr
-
-
 POINTS = "target,n_regs,shared,num_warps\nsm_90,32,12320,8\nmi300x,91,32,8\n"
 
 
@@ -177,17 +154,6 @@ def test_gpus_lists_every_device() -> None:
     (gpu,) = json_of("gpus", "h100")["gpus"]
     assert gpu["numbers"]["multiprocessors"]["value"] == 132
     assert all(number["source"] for number in gpu["numbers"].values())
-
-
-def test_sweep_forms_agree(tmp_path: Path) -> None:
-    """CSV, JSON and the exports of a sweep have the same rows."""
-    asked = ("sweep", "--cols", "100", "--gpu", "h100,mi300x", "--num-warps", "4,8")
-    exported = tmp_path / "rows.csv"
-    through_csv = run(*asked, "--csv", "--export-csv", str(exported))
-    rows = list(csv.DictReader(io.StringIO(through_csv.stdout)))
-    assert exported.read_text() == through_csv.stdout
-    assert [row["n_regs"] for row in rows] == [str(row["n_regs"]) for row in json_of(*asked)]
-    assert len(rows) == 16
 
 
 def test_output_fits_80_columns_without_colour() -> None:

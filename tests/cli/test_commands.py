@@ -5,23 +5,12 @@ from pathlib import Path
 
 import pytest
 from in_process import run
-from stand_ins import CALIBRATION, Launches, put_calibration, put_here, values_of
+from stand_ins import CALIBRATION, Launches, values_of
 
 from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import Interrupted
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Return the launches on two simulated, calibrated H200s."""
-    put_here(monkeypatch, "h200", "h200")
-    put_calibration(monkeypatch, tmp_path / "store")
-    stand_in = Launches()
-    for module in ("sweeping.grid", "measuring.side_by_side"):
-        monkeypatch.setattr(f"occupancy_lab.{module}.measure_launches", stand_in)
-    return stand_in
 
 
 def test_measure_takes_its_options(launches: Launches) -> None:

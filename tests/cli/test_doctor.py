@@ -4,6 +4,7 @@ import re
 import sys
 import tempfile
 import tomllib
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -50,43 +51,70 @@ def test_every_requirement_is_looked_for() -> None:
     assert names == set(doctor.REQUIRED)
 
 
-def test_a_missing_package_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A missing package is named with the command that installs it."""
+@pytest.mark.parametrize(
+    ("name", "status", "said"),
+    [
+        ("pandas", "problem", "not installed; `pip install pandas`"),
+        (doctor.NVML, "missing", "reads the clock of a measurement.*occupancy-lab\\[nvidia\\]"),
+    ],
+)
+def test_a_missing_package_is_named(
+    monkeypatch: pytest.MonkeyPatch, name: str, status: str, said: str
+) -> None:
+    """A package that is not there has the command that installs it; the others have versions."""
 
-    def without_pandas(name: str) -> str:
-        if name == "pandas":
+    def versions(asked: str) -> str:
+        if asked == name:
             raise PackageNotFoundError(name)
-        return version(name)
+        return "13.580.65"
 
-    monkeypatch.setattr(doctor, "version", without_pandas)
-    assert finding("pandas") == Finding("pandas", "problem", "not installed; `pip install pandas`")
-    assert finding("rich").status == "ok"
-    assert "pandas" in write_findings(examine()).answer[0]
+    monkeypatch.setattr(doctor, "version", versions)
+    assert finding(name).status == status
+    assert re.match(said, finding(name).detail)
+    assert (name in write_findings(examine()).answer[0]) is (status == "problem")
+    assert {finding(one).detail for one in ("rich", doctor.NVML) if one != name} == {"13.580.65"}
+
+
+def broken(_target: object) -> bool:
+    """Stand in for a Triton that cannot be imported."""
+    msg = "libtriton.so: file too short"
+    raise ImportError(msg)
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer", "subject", "status", "said"),
+    [
+        ("can_compile", broken, "compiler for sm_90", "problem", "file too short"),
+        ("can_compile", lambda _target: False, "compiler for gfx942", "problem", "has none"),
+        ("can_compile", lambda _target: True, "compiler for gfx942", "ok", "without a GPU"),
+        ("present_gpus", tuple, "GPU", "missing", "explained"),
+        ("find_ncu", lambda: None, "ncu", "missing", "Nsight Compute"),
+        ("find_ncu", lambda: "/cuda/ncu", "ncu", "ok", "/cuda/ncu"),
+        ("known_calibrations", tuple, "calibration", "missing", "calibrate"),
+        (
+            *("known_calibrations", lambda: (CALIBRATION,), "calibration", "ok"),
+            "h200: NVIDIA H200, 2026-11-20, Triton 3.6.0",
+        ),
+    ],
+)
+def test_what_is_there_and_what_is_not_is_told(  # noqa: PLR0913, PLR0917 - and what is expected
+    monkeypatch: pytest.MonkeyPatch,
+    asked: str,
+    answer: Callable[..., object],
+    subject: str,
+    status: str,
+    said: str,
+) -> None:
+    """A finding has what was found, or what the missing item is for."""
+    monkeypatch.setattr(doctor, asked, answer)
+    assert finding(subject).status == status
+    assert said in finding(subject).detail
 
 
 @pytest.mark.parametrize("name", doctor.PROBED_TARGETS)
 def test_both_vendors_compilers_work(name: str) -> None:
     """The installed Triton compiles for NVIDIA and AMD, whatever GPU is here."""
     assert finding(f"compiler for {name}").status == "ok"
-
-
-def test_a_compiler_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Triton without a compiler for a target is a problem, not an exception."""
-    monkeypatch.setattr(doctor, "can_compile", lambda target: target.backend == "cuda")
-    assert finding("compiler for sm_90").status == "ok"
-    assert finding("compiler for gfx942").status == "problem"
-
-
-def test_a_triton_that_cannot_be_imported(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broken Triton is a problem with its reason."""
-
-    def broken(_target: object) -> bool:
-        msg = "libtriton.so: file too short"
-        raise ImportError(msg)
-
-    monkeypatch.setattr(doctor, "can_compile", broken)
-    found = finding("compiler for sm_90")
-    assert (found.status, "file too short" in found.detail) == ("problem", True)
 
 
 def test_a_folder_that_cannot_be_made_is_no_missing_compiler(
@@ -97,13 +125,6 @@ def test_a_folder_that_cannot_be_made_is_no_missing_compiler(
     found = finding("compiler for sm_90")
     assert (found.status, "No such file" in found.detail) == ("problem", True)
     assert "none" not in found.detail
-
-
-def test_no_gpu_is_no_problem(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a GPU the finding says that the lab still explains."""
-    monkeypatch.setattr(doctor, "present_gpus", tuple)
-    assert finding("GPU").status == "missing"
-    assert "explained" in finding("GPU").detail
 
 
 def test_each_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,39 +156,3 @@ def test_an_unwritable_store_is_a_problem(
     found = finding("store")
     assert found.status == "problem"
     assert f"{tmp_path / name} cannot be written: " in found.detail
-
-
-def test_nsight_compute_is_optional(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A missing Nsight Compute says what it is for; a found one has its path."""
-    monkeypatch.setattr(doctor, "find_ncu", lambda: None)
-    assert finding("ncu").status == "missing"
-    assert "Nsight Compute" in finding("ncu").detail
-    monkeypatch.setattr(doctor, "find_ncu", lambda: tmp_path / "ncu")
-    assert finding("ncu") == Finding("ncu", "ok", str(tmp_path / "ncu"))
-
-
-def test_nvml_is_optional(monkeypatch: pytest.MonkeyPatch) -> None:
-    """nvidia-ml-py has its version, or is missing with the extra that installs it."""
-
-    def installed(name: str) -> str:
-        return "13.580.65" if name == doctor.NVML else version(name)
-
-    def missing(name: str) -> str:
-        if name == doctor.NVML:
-            raise PackageNotFoundError(name)
-        return version(name)
-
-    monkeypatch.setattr(doctor, "version", installed)
-    assert finding(doctor.NVML) == Finding(doctor.NVML, "ok", "13.580.65")
-    monkeypatch.setattr(doctor, "version", missing)
-    assert finding(doctor.NVML).status == "missing"
-    assert "occupancy-lab[nvidia]" in finding(doctor.NVML).detail
-
-
-def test_calibrations_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each calibration is listed by GPU, device and date; so is their absence."""
-    monkeypatch.setattr(doctor, "known_calibrations", lambda: (CALIBRATION,))
-    assert finding("calibration").status == "ok"
-    assert finding("calibration").detail == "h200: NVIDIA H200, 2026-11-20, Triton 3.6.0"
-    monkeypatch.setattr(doctor, "known_calibrations", tuple)
-    assert finding("calibration").status == "missing"

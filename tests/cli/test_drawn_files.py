@@ -14,7 +14,7 @@ from typing import Any
 import launched_kernels
 import pytest
 from compiled_rows import compiled, failed
-from hostile_files import within
+from hostile_files import HOSTILE, put, within
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from in_process import SECONDS, check_answered, run
@@ -137,13 +137,8 @@ def _replaced(file: Path, content: bytes, place: int) -> None:
     file.write_bytes(content[:place] + b"\xff{\0" * (place > 0) + content[place:])
 
 
-def _huge(file: Path, _content: bytes, _place: int) -> None:
-    os.truncate(file, 3 << 30)
-
-
-def _pipe(file: Path, _content: bytes, _place: int) -> None:
-    file.unlink()
-    os.mkfifo(file)
+def _hostile(file: Path, _content: bytes, place: int) -> None:
+    put(HOSTILE[place % len(HOSTILE)], file)
 
 
 def _folder(file: Path, _content: bytes, _place: int) -> None:
@@ -156,7 +151,7 @@ def _loop(file: Path, _content: bytes, _place: int) -> None:
     file.symlink_to(file)
 
 
-CHANGES = [_cut, _flipped, _replaced, _huge, _pipe, _folder, _loop]
+CHANGES = [_cut, _flipped, _replaced, _hostile, _folder, _loop]
 OF_A_CACHE = [
     ("scan", "CACHE"),
     ("scan", "CACHE", "--json"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import in_process
 import pytest
-from hostile_files import within
+from hostile_files import put, within
 
 TOOL = Path(sys.executable).with_name("occupancy-lab")
 SECONDS = 60
@@ -188,22 +188,11 @@ SOURCES = {
     "brackets": b"[" * 100_000,
     "signs": b"x = " + b"-" * 100_000 + b"1",
     "raises": b"raise ValueError('no')",
-    "pipe": None,
 }
-"""Files without a kernel; None is a pipe without a writer."""
+"""Files without a kernel."""
 
 
-def put_source(file: Path, source: str) -> Path:
-    """Make *file* a SOURCES entry, and return it."""
-    content = SOURCES[source]
-    if content is None:
-        os.mkfifo(file)
-    else:
-        file.write_bytes(content)
-    return file
-
-
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", [*SOURCES, "a pipe"])
 @pytest.mark.parametrize(
     "command",
     [("explain", "FILE.py:main", "--gpu", "h100"), ("check", "n_regs < 9", "FILE.py")],
@@ -212,7 +201,8 @@ def test_files_that_are_no_program_are_refused(
     tmp_path: Path, command: tuple[str, ...], source: str
 ) -> None:
     """Any other file in a kernel's place is refused in one sentence in time."""
-    file = put_source(tmp_path / "odd.py", source)
+    file = tmp_path / "odd.py"
+    file.write_bytes(SOURCES[source]) if source in SOURCES else put(source, file)
     with within(SECONDS):
         done = in_process.run(*(word.replace("FILE.py", str(file)) for word in command))
     assert done.stdout == ""

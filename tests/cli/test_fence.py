@@ -6,12 +6,10 @@ import pty
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from processes import is_running
+from processes import is_running, wait_until
 
 TOOL = Path(sys.executable).with_name("occupancy-lab")
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -9}
@@ -112,14 +110,6 @@ def test_signals_end_the_compiler_too(
         assert "Traceback" not in complaints
     wait_until(lambda: not is_running(pid_file.read_text().strip()))
     wait_until(lambda: not list(Path(places["TMPDIR"]).iterdir()))
-
-
-def wait_until(there: Callable[[], bool]) -> None:
-    """Wait until a condition is true, at most a minute."""
-    end = time.monotonic() + 60
-    while not there():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("command", ["explain", "compare"])

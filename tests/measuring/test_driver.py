@@ -15,7 +15,13 @@ from occupancy_lab.compiling import Store
 from occupancy_lab.errors import DoesNotFitError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.kernel import load_kernel
-from occupancy_lab.measuring.driver import REASONS, ask_driver, read_clock, throttle_words
+from occupancy_lab.measuring.driver import (
+    REASONS,
+    DriverKernel,
+    ask_driver,
+    read_clock,
+    throttle_words,
+)
 from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
 
@@ -83,8 +89,6 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 READING = 1830, "software power cap"
-
-
 REASONS_NAME = "nvmlDeviceGetCurrentClocksEventReasons"
 
 
@@ -210,16 +214,12 @@ def test_driver_agrees(kernel: str, cols: int, dtype: str) -> None:
         except DoesNotFitError:
             continue
         said = ask_driver(mine.matrix.kernel, mine.problem, config, mine.gpu.target)
-        assert (
-            mine.resources.n_regs,
-            mine.resources.local_bytes,
-            mine.resources.static_shared,
+        resources = mine.resources
+        assert said == DriverKernel(
+            resources.n_regs,
+            resources.local_bytes,
+            resources.static_shared,
             mine.occupancy.programs_per_multiprocessor,
-        ) == (
-            said.n_regs,
-            said.local_bytes,
-            said.static_shared,
-            said.programs_per_multiprocessor,
         ), config
         checked += 1
     assert checked

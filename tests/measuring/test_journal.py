@@ -17,6 +17,7 @@ import pytest
 from faked import _FakedChild
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from processes import wait_until
 from stand_ins import put_calibration, put_here
 
 from occupancy_lab.cli import main
@@ -90,9 +91,7 @@ def test_killed_sweep_goes_on(store: Path) -> None:
     """After kill -9 the next run has the finished measurements, and says so."""
     slow = os.environ | {"FAKED_SECONDS": "0.3"}
     with subprocess.Popen(SWEEP, env=slow, stdout=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 120
-        while len(lines(store)) < 2 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: len(lines(store)) >= 2)
         process.kill()
         assert process.communicate()[0] == ""
     kept = [json.loads(line) for line in lines(store)]
@@ -123,9 +122,7 @@ def test_signalled_sweep_writes_what_there_is(store: Path, tmp_path: Path) -> No
     with subprocess.Popen(
         command, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        deadline = time.monotonic() + 120
-        while not lines(store) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: bool(lines(store)))
         time.sleep(0.1)  # while the next one is measured
         process.send_signal(signal.SIGTERM)
         printed, complaints = process.communicate(timeout=60)

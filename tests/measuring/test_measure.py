@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from stand_ins import Waiting
 
 from occupancy_lab.kernel import kernel_names
 from occupancy_lab.measuring import measure as measure_module
@@ -182,31 +183,6 @@ def test_times_are_the_launches_own() -> None:
     assert 20 < statistics.median(long) / statistics.median(short) < 80
 
 
-class Waiting:
-    """Stands in for torch.cuda: the processor needs *needed* cycles to queue a burst."""
-
-    def __init__(self, needed: int) -> None:
-        self.needed = needed
-        self.waited: list[int] = []
-
-    def __getattr__(self, _name: str) -> object:
-        return lambda **_options: self
-
-    def _sleep(self, cycles: int) -> None:
-        self.waited.append(cycles)
-
-    def query(self) -> bool:
-        """Return whether the GPU came to a launch before it was queued."""
-        return self.waited[-1] < self.needed
-
-    def elapsed_time(self, _end: object) -> float:
-        """Return a time in ms that is longer where a launch was late."""
-        return 2e-3 if self.query() else 1e-3
-
-    def synchronize(self) -> None:
-        """Do nothing."""
-
-
 @pytest.mark.parametrize(
     ("needed", "waited", "us"),
     [(1, [1, 1], 1), (3, [1, 2, 4, 4], 1), (1000, [1, 2, 4, 8, 16, 16], 2)],
@@ -216,8 +192,7 @@ def test_launches_that_were_queued_late_are_launched_again(
 ) -> None:
     """The GPU waits twice as long for the processor until nothing is late, within a limit."""
     waiting = Waiting(needed * HOLD_CYCLES)
-    monkeypatch.setattr(torch, "cuda", waiting)
-    monkeypatch.setattr(torch, "empty", lambda *_shape, **_options: torch.zeros(1))
+    waiting.put(monkeypatch)
     monkeypatch.setattr(Timer, "_warm_up", lambda *_: None)
     assert Timer().time([lambda: None], runs=2 * BURST) == [[us] * 2 * BURST]
     assert waiting.waited == [cycles * HOLD_CYCLES for cycles in waited]

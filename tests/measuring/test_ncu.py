@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from processes import is_running
+from processes import is_running, wait_until
 
 from occupancy_lab.errors import DriverError
 from occupancy_lab.gpus import present_gpus
@@ -189,10 +189,7 @@ def test_nothing_outlives_a_time_limit(fake: Path) -> None:
         profile(PROBLEM, LAUNCH, timeout=0.5)
     assert time.monotonic() - start < 10
     child = (fake.parent / "child").read_text(encoding="utf-8").strip()
-    deadline = time.monotonic() + 10
-    while is_running(child):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: not is_running(child))
 
 
 def test_no_ncu_is_told(fake: Path) -> None:

@@ -1,11 +1,10 @@
 """A kernel and its providers, timed in turns."""
 
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from records import counted_record
-from stand_ins import Launches, put_calibration, put_here
+from stand_ins import Launches
 
 from occupancy_lab.errors import DoesNotFitError, InputError
 from occupancy_lab.gpus import find_gpu
@@ -19,14 +18,10 @@ PROBLEM = Problem(4096, 781)
 TIMES = {"torch": 15.2, "torch.compile": 9.6, "naive": 123.0, "copy": 8.0}
 
 
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Return the launches on a simulated, calibrated H200."""
-    put_here(monkeypatch, "h200")
-    put_calibration(monkeypatch, tmp_path)
-    stand_in = Launches(lambda launch: TIMES.get(launch.kernel, 10.0))
-    monkeypatch.setattr("occupancy_lab.measuring.side_by_side.measure_launches", stand_in)
-    return stand_in
+@pytest.fixture(autouse=True)
+def _times(launches: Launches) -> None:
+    """Give each provider a time of its own."""
+    launches.times = lambda launch: TIMES.get(launch.kernel, 10.0)
 
 
 def test_everything_is_one_problem_in_order(launches: Launches) -> None:

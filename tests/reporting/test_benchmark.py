@@ -1,30 +1,11 @@
 """The benchmark: the chosen configurations, the implementations beside them, and the comparison."""
 
-import pytest
 from small_table import H200, row, table_of
 
 from occupancy_lab.kernels.softmax import ALIKE
-from occupancy_lab.reporting.chapters.benchmark import CHOSEN, FASTEST, Benchmark, make_benchmark
-from occupancy_lab.reporting.source import Source, make_source, recorded_source
+from occupancy_lab.reporting.chapters.benchmark import FASTEST, make_benchmark
+from occupancy_lab.reporting.source import make_source, recorded_source
 from occupancy_lab.sweeping.recorded import recorded_ranking
-
-
-@pytest.fixture
-def benchmark(small: Source) -> Benchmark:
-    """Return the benchmark of the small table."""
-    found = make_benchmark(small)
-    assert found is not None
-    return found
-
-
-def test_least_predicted_is_chosen_and_least_measured_fastest(benchmark: Benchmark) -> None:
-    """The choice has the least predicted time of all kernels, the fastest the least measured."""
-    assert [width.cols for width in benchmark.widths] == [256, 512, 1024]
-    kernels = [kernel for kernel, _ in (width.chosen for width in benchmark.widths)]
-    assert kernels == ["softmax", "softmax_row", "softmax_row"]
-    assert [width.us[CHOSEN] for width in benchmark.widths] == [9.0, 9.0, 15.5]
-    assert [width.us[FASTEST] for width in benchmark.widths] == [8.0, 9.0, 15.5]
-    assert [width.configurations for width in benchmark.widths] == [3, 3, 3]
 
 
 def test_one_width_is_no_benchmark() -> None:

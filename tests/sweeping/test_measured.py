@@ -10,40 +10,19 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from stand_ins import Launches, put_calibration, put_here
+from stand_ins import Launches, put_here
+from swept import on_screen, run_sweep
 
-from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import present_gpus
 from occupancy_lab.measuring.process import TimedLaunch
-from occupancy_lab.sweeping.run import run, sweep, to_screen
+from occupancy_lab.sweeping.run import sweep
 from occupancy_lab.table.columns import MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement, Problem
 from occupancy_lab.workers.signals import Interrupted, UnfinishedError
 
 GRID: dict[str, Any] = {"num_warps": (4, 8), "num_stages": (1, 2)}
-OPTIONS: dict[str, Any] = {
-    **dict.fromkeys(("where", "sort", "top", "form", "plot")),
-    **dict.fromkeys(("export_csv", "export_json", "export_markdown")),
-    "dtype": "float32",
-    "quiet": True,
-}
-
-
-def on_screen(table: pd.DataFrame) -> str:
-    """Return *table* as a screen shows it, in markdown."""
-    return to_markdown(to_screen(table))
-
-
-@pytest.fixture
-def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Launches:
-    """Return the launches on a simulated, calibrated H200."""
-    put_here(monkeypatch, "h200", "h200")
-    put_calibration(monkeypatch, tmp_path)
-    stand_in = Launches()
-    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", stand_in)
-    return stand_in
 
 
 def test_rows_of_the_gpu_here_are_measured(launches: Launches) -> None:
@@ -114,8 +93,7 @@ def test_interrupt_keeps_what_is_finished(
 
     monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", interrupted)
     exported = tmp_path / "rows.csv"
-    options = OPTIONS | {"export_csv": str(exported)}
-    swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
+    swept = run_sweep(export_csv=str(exported), cols=781, measure=True, **GRID)
     assert (swept.status, swept.complaints) == (130, ("interrupted; what was finished is above",))
     assert "Measured on NVIDIA H200" in to_markdown(swept.shown)
     assert pd.read_csv(exported)["us"].notna().tolist() == [True, True, True, False]
@@ -149,8 +127,7 @@ def test_interrupt_while_compiling_gives_all_columns(
         raise Interrupted(signal.SIGTERM)
 
     monkeypatch.setattr(module, "compile_here", interrupted)
-    options = OPTIONS | {"form": "csv"}
-    swept = run(*chosen_view(options), **options, cols=781, measure=True, **GRID)
+    swept = run_sweep(form="csv", cols=781, measure=True, **GRID)
     assert swept.status == 143
     table = pd.read_csv(io.StringIO(swept.shown))
     assert list(table.columns) == [*SWEEP_COLUMNS, *MEASURED_COLUMNS]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from stand_ins import CONDITIONS
+from stand_ins import CONDITIONS, MEASURED
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import failed
@@ -144,9 +144,6 @@ def test_recorded_files_are_one_table(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 PROBLEM, CONFIG, PROGRAMS = Problem(4096, 781), Config(1024, 8, 4), 1056
-MEASURED = Measurement(
-    "measured", CONDITIONS, None, 12.4, 12.2, 13.1, 30, 1.5e-7, mostly_launch=False
-)
 PLANNED = 792
 """The programs of every row with as many as fit."""
 PADDING = {f"column{number}": 123456 for number in range(20)} | {"num_programs": PLANNED}
@@ -186,16 +183,13 @@ def _fresh() -> Iterator[None]:
 
 @pytest.fixture
 def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Path]:
-    """Return a function that writes the only recorded file, for *gpu*."""
+    """Return a function that writes the only recorded file, for *gpu*, its rows with *damage*."""
     monkeypatch.setattr(recorded, "files", lambda _package: tmp_path)
 
-    def write(*rows: Row, gpu: str = "h200") -> Path:
+    def write(*rows: Row, gpu: str = "h200", **damage: str) -> Path:
         path = tmp_path / f"measured-{gpu}.csv"
-        with path.open("w", newline="", encoding="utf-8") as file:
-            values = lines(rows, gpu)
-            writer = csv.DictWriter(file, values[0], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(values)
+        values = [line | damage for line in lines(rows, gpu)]
+        export(path, to_csv([*values[0]], values))
         return path
 
     return write
@@ -227,14 +221,7 @@ def test_a_row_that_cannot_be_is_passed_over(
     record: Callable[..., Path], damage: tuple[str, str]
 ) -> None:
     """A row with invalid or impossible numbers is no measurement."""
-    path = record(("softmax", PROBLEM, CONFIG, PROGRAMS, MEASURED))
-    name, text = damage
-    with path.open(newline="", encoding="utf-8") as file:
-        (row,) = csv.DictReader(file)
-    with path.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, row, lineterminator="\n")
-        writer.writeheader()
-        writer.writerow(row | {name: text})
+    record(("softmax", PROBLEM, CONFIG, PROGRAMS, MEASURED), **dict([damage]))
     assert found(None) is None
     assert recorded_as_compiled("h200", "softmax", PROBLEM, CONFIG) is None
 

@@ -2,16 +2,15 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 from hand_made import executed, place, rows
 from stand_ins import UNLISTED, put_here
+from swept import run_sweep
 
 from occupancy_lab.asked import Asked, ask
 from occupancy_lab.cli import main
-from occupancy_lab.cli.options import chosen_view
 from occupancy_lab.compiled_records import records_of
 from occupancy_lab.errors import InputError
 from occupancy_lab.expressions import Kind
@@ -19,30 +18,17 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.grid import make_table
-from occupancy_lab.sweeping.run import Swept, run, sweep
+from occupancy_lab.sweeping.run import sweep
 from occupancy_lab.table.columns import COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Config, Failure, Problem, Resources, Status
-
-NOTHING = {
-    **dict.fromkeys(("where", "sort", "top", "form", "plot")),
-    **dict.fromkeys(("export_csv", "export_json", "export_markdown")),
-    "dtype": "float32",
-    "quiet": True,
-}
-
-
-def run_sweep(**asked: Any) -> Swept:
-    """Return the output of a sweep with the options *asked*."""
-    return run(*chosen_view(asked), **asked)
-
 
 GRID = {"cols": 781, "gpu": "h100,mi300x", "num_warps": (8, 32), "num_stages": (1, 2)}
 
 
 def test_a_condition_that_no_row_meets_is_named() -> None:
     """A condition without any matching row is named, with the number of compiled rows."""
-    swept = run_sweep(**NOTHING | {"where": "occupancy > 2"}, cols=781, gpu="h100", num_warps=(8,))
+    swept = run_sweep(where="occupancy > 2", cols=781, gpu="h100", num_warps=(8,))
     said = to_markdown(swept.shown)
     assert said == "4 configurations: 4 ok; none meets --where 'occupancy \\> 2'.\n"
     assert swept.status == 0
@@ -51,7 +37,7 @@ def test_a_condition_that_no_row_meets_is_named() -> None:
 def test_files_are_written_beside_the_table(tmp_path: Path) -> None:
     """Each export, and a heat map and curves for each GPU, are written as SVG and PNG."""
     exports = {f"export_{form}": str(tmp_path / form) for form in ("csv", "json", "markdown")}
-    swept = run_sweep(**NOTHING | exports | {"plot": str(tmp_path / "plots")}, **GRID)
+    swept = run_sweep(**exports, plot=str(tmp_path / "plots"), **GRID)
     assert (swept.status, swept.complaints) == (0, ())
     assert "8 configurations" in to_markdown(swept.shown)
     assert all((tmp_path / form).stat().st_size for form in ("csv", "json", "markdown"))
@@ -67,7 +53,7 @@ def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     """The basis of predictions names a GPU that is not in the table, and its curves are drawn."""
     put_here(monkeypatch, UNLISTED)
     asked = {"cols": 781, "gpu": None, "num_warps": (8,), "num_stages": (2,)}
-    swept = run_sweep(**NOTHING | {"plot": str(tmp_path)}, **asked)
+    swept = run_sweep(plot=str(tmp_path), **asked)
     assert swept.status == 0
     shown = to_markdown(swept.shown)
     assert f"Times for {UNLISTED.title} rest on the data sheet and" in shown
@@ -79,9 +65,6 @@ def test_a_gpu_that_no_table_has_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     ("option", "word"),
     [
         ({"where": "occupancy >"}, "--where"),
-        ({"where": "us > 3"}, "--measure gives it"),
-        ({"sort": "-nonsense"}, "--sort"),
-        ({"top": 0}, "--top is 0"),
         ({"plot": "/dev/null/plots"}, "cannot be written"),
         ({"export_csv": "none/rows.csv"}, "no directory"),
         ({"export_csv": "rows", "export_json": "rows"}, "both name"),
@@ -98,7 +81,7 @@ def test_what_is_asked_is_checked_before_any_work(
     (tmp_path / "plots").mkdir()
     monkeypatch.setattr("occupancy_lab.sweeping.run.sweep", pytest.fail)
     with pytest.raises(InputError, match=word):
-        run_sweep(**NOTHING | option, **GRID)
+        run_sweep(**GRID | option)
 
 
 def test_one_failed_export_costs_no_other(

@@ -1,7 +1,6 @@
 """The selection and printing of a sweep's table."""
 
 import html
-import io
 import json
 import re
 from collections.abc import Iterable
@@ -11,6 +10,7 @@ import pandas as pd
 import pytest
 from markdown_it import MarkdownIt
 from stand_ins import CONDITIONS
+from swept import on_screen
 
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.errors import InputError
@@ -22,11 +22,6 @@ from occupancy_lab.table.columns import COLUMNS, MEASURED_COLUMNS, SWEEP_COLUMNS
 from occupancy_lab.table.rows import FORMS, View
 from occupancy_lab.text.document import to_markdown
 from occupancy_lab.values import Measurement
-
-
-def on_screen(table: pd.DataFrame) -> str:
-    """Return *table* as a screen shows it, in markdown."""
-    return to_markdown(to_screen(table))
 
 
 @pytest.fixture(scope="module")
@@ -155,19 +150,6 @@ def test_columns_hold_what_conditions_are_told(table: pd.DataFrame) -> None:
     for name in measured:
         values = measured[name].dropna().infer_objects()
         assert values.empty or types[COLUMNS[name].kind](values), name
-
-
-def test_csv_and_json_hold_every_value(table: pd.DataFrame) -> None:
-    """CSV and JSON restore the table; unknown values are empty, or null."""
-    back = pd.read_csv(io.StringIO(written(table, "csv")))
-    rows = json.loads(written(table, "json"))
-    assert len(back) == len(rows) == len(table)
-    skipped = next(row for row in rows if row["status"] == "skipped")
-    assert skipped["n_regs"] is None
-    for column in ("n_regs", "num_programs", "occupancy"):
-        expected = [None if pd.isna(value) else value for value in table[column]]
-        assert [row[column] for row in rows] == expected
-        assert [None if pd.isna(value) else value for value in back[column]] == expected
 
 
 def test_screen_says_once_what_all_rows_share(table: pd.DataFrame) -> None:

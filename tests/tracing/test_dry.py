@@ -4,13 +4,13 @@ import json
 import signal
 import subprocess
 import sys
-import time
 import venv
 from pathlib import Path
 
 import in_process
 import pytest
 import torch
+from processes import wait_until
 from run_trace import TOOL, grids, run
 
 from occupancy_lab.errors import InputError
@@ -38,14 +38,19 @@ if __name__ == "__main__":
 """
 
 
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    """Return the path of the program."""
+    return tmp_path / "train.py"
+
+
 def dry_run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program dry with the tool, in this process."""
     return in_process.run("trace", "--dry-run", "--gpu", "h100", *words, **environment)
 
 
-def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
+def test_a_dry_run_tells_what_a_program_would_launch(script: Path) -> None:
     """A file runs as a program with its arguments, for a GPU that is not here."""
-    script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("{end}", "sys.exit()"), encoding="utf-8")
     found = dry_run("--json", "--", "python", str(script), "1024000")
     assert (found.returncode, found.stderr) == (0, "")
@@ -55,18 +60,16 @@ def test_a_dry_run_tells_what_a_program_would_launch(tmp_path: Path) -> None:
     assert "went no further" not in str(told["document"])
 
 
-def test_what_a_program_prints_is_on_standard_error(tmp_path: Path) -> None:
+def test_what_a_program_prints_is_on_standard_error(script: Path) -> None:
     """Standard output has only the page."""
-    script = tmp_path / "train.py"
     script.write_text("import sys\nprint('out')\nprint('err', file=sys.stderr)", encoding="utf-8")
     found = run(["python", str(script)], ["--dry-run", "--gpu", "h100", "--json"])
     assert (found.returncode, found.stderr) == (0, b"out\nerr\n")
     assert json.loads(found.stdout)["rows"] == []
 
 
-def test_a_dry_run_says_which_line_stopped_it(tmp_path: Path) -> None:
+def test_a_dry_run_says_which_line_stopped_it(script: Path) -> None:
     """The page says which line failed and that later launches are missing."""
-    script = tmp_path / "train.py"
     script.write_text(SCRIPT.replace("{end}", "x + torch.rand(1)"), encoding="utf-8")
     found = dry_trace(["python", str(script), "1024"], gpu="mi300x")
     assert found.kernels[0].launches == 3
@@ -116,9 +119,8 @@ if __name__ == "__main__":
 """
 
 
-def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
+def test_a_dry_run_has_launches_wherever_they_are_made(script: Path) -> None:
     """Launches of threads, forks, child processes and atexit are there."""
-    script = tmp_path / "train.py"
     script.write_text(KERNEL + WHEREVER, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
     launched = {grid: one for kernel in found.kernels for grid, one in grids(kernel).items()}
@@ -128,9 +130,8 @@ def test_a_dry_run_has_launches_wherever_they_are_made(tmp_path: Path) -> None:
     assert found.outcome.status == 0
 
 
-def test_a_dry_run_says_what_ended_early_or_not_at_all(tmp_path: Path) -> None:
+def test_a_dry_run_says_what_ended_early_or_not_at_all(script: Path, tmp_path: Path) -> None:
     """Failed threads, running processes and other Pythons are reported."""
-    script = tmp_path / "train.py"
     text = """
 import os, subprocess, threading, time
 from occupancy_lab.compiling import notes
@@ -162,10 +163,9 @@ subprocess.run([sys.executable, "-c", ""])
     ],
 )
 def test_the_status_of_a_dry_run_is_the_programs(
-    tmp_path: Path, before: str, end: str, status: int, said: str
+    script: Path, before: str, end: str, status: int, said: str
 ) -> None:
     """The status is the program's, and 1 after an error."""
-    script = tmp_path / "train.py"
     script.write_text(f"{KERNEL}{before}\n{end}\n", encoding="utf-8")
     found = dry_run("--", "python", str(script), COLUMNS="200")
     assert (found.returncode, found.stderr) == (status, "")
@@ -182,9 +182,7 @@ def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
     script.write_text(KERNEL + ending, encoding="utf-8")
     words = [*TOOL, "--dry-run", "--gpu", "h100", "--json", "--", "python", str(script)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
-        until = time.monotonic() + 120
-        while not begun.exists() and time.monotonic() < until:
-            time.sleep(0.05)
+        wait_until(begun.exists)
         process.send_signal(signal.SIGINT)
         told = json.loads(process.communicate(timeout=60)[0])
         assert process.returncode == 130
@@ -192,9 +190,8 @@ def test_an_interrupted_dry_run_tells_what_there_is(tmp_path: Path) -> None:
     assert "it was interrupted" in str(told["document"])
 
 
-def test_a_dry_run_has_a_time_limit(tmp_path: Path) -> None:
+def test_a_dry_run_has_a_time_limit(script: Path) -> None:
     """A program is stopped at its limit, and its launches until then are listed."""
-    script = tmp_path / "train.py"
     script.write_text(f"{KERNEL}launch(1)\nwhile True:\n    pass\n", encoding="utf-8")
     found = dry_run("--timeout", "3", "--", "python", str(script))
     assert found.returncode == 1
@@ -216,9 +213,8 @@ launch(1)
 """
 
 
-def test_a_dry_run_says_what_is_missing_and_what_it_assumed(tmp_path: Path) -> None:
+def test_a_dry_run_says_what_is_missing_and_what_it_assumed(script: Path) -> None:
     """Operations without a GPU kernel and assumptions are named."""
-    script = tmp_path / "train.py"
     script.write_text(KERNEL + MISSING, encoding="utf-8")
     found = dry_run("--json", "--assume", "float=0.5", "--", "python", str(script))
     told = json.loads(found.stdout)
@@ -260,9 +256,8 @@ for n in {sizes}:
     assert (both.row()["grids"], both.launches) == (1, 2)
 
 
-def test_a_dry_run_of_which_nothing_compiles_fails(tmp_path: Path) -> None:
+def test_a_dry_run_of_which_nothing_compiles_fails(script: Path) -> None:
     """If no kernel compiles the status is 1, and the table has the reason."""
-    script = tmp_path / "train.py"
     broken = KERNEL.replace("    where =", "    tl.static_assert(BLOCK < 512)\n    where =")
     script.write_text(f"{broken}launch(1)\n", encoding="utf-8")
     runs = dry_traces(["python", str(script)], gpu="h100")
@@ -290,9 +285,8 @@ multiply[(8,)](torch.zeros(2**20, device="cuda", dtype=torch.float16))
 """
 
 
-def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> None:
+def test_a_configuration_that_does_not_fit_costs_no_other(script: Path) -> None:
     """A configuration that does not fit has a reason; another is shown."""
-    script = tmp_path / "train.py"
     script.write_text(KERNEL + TUNED, encoding="utf-8")
     found = dry_trace(["python", str(script)], gpu="h100")
     rows = {one.constexprs["BLOCK"]: one.row() for one in found.kernels}
@@ -305,7 +299,7 @@ def test_a_configuration_that_does_not_fit_costs_no_other(tmp_path: Path) -> Non
     assert "BLOCK 1024" not in page
 
 
-def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
+def test_a_dry_run_is_of_the_programs_own_python(script: Path, tmp_path: Path) -> None:
     """The named interpreter runs the program, with its own modules."""
     own = tmp_path / ".venv"
     venv.create(own, symlinks=True)
@@ -313,7 +307,6 @@ def test_a_dry_run_is_of_the_programs_own_python(tmp_path: Path) -> None:
     paths = [path for path in sys.path if path.endswith("site-packages")]
     (packages / "paths.pth").write_text("\n".join(paths), encoding="utf-8")
     (packages / "own_module.py").touch()
-    script = tmp_path / "train.py"
     script.write_text(f"{KERNEL}import own_module\nprint(sys.prefix)\nlaunch(1)", encoding="utf-8")
     found = run([f"{own}/bin/python", "-u", str(script)], ["--dry-run", "--gpu", "h100"])
     assert (found.returncode, found.stderr.decode()) == (0, f"{own}\n")
@@ -359,9 +352,8 @@ if __name__ == "__main__":
 
 
 @pytest.mark.usefixtures("cold_scripts")  # forks of one process might draw the same anyway
-def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
+def test_what_a_program_draws_is_the_same_in_each_run(script: Path) -> None:
     """Random numbers are equal in each run, also in further processes."""
-    script = tmp_path / "train.py"
     script.write_text(KERNEL + DRAWING, encoding="utf-8")
     found = [
         {grid: times for kernel in one.trace.kernels for grid, times in grids(kernel).items()}
@@ -373,30 +365,8 @@ def test_what_a_program_draws_is_the_same_in_each_run(tmp_path: Path) -> None:
     assert (int(torch.randint(1, 1000, (1,), generator=own)),) in found[0]
 
 
-def test_the_page_has_predicted_times() -> None:
-    """Each kernel has a predicted time, an autotuned one its shortest."""
-    program = Path(__file__).parents[2] / "examples" / "step.py"
-    found = dry_trace((sys.executable, str(program), "3"), gpu="h100")
-    rows = [one.row() for one in found.found.kernels]
-    times = {row["kernel"]: row["predicted_us"] for row in rows if row["kernel"] == "layer_norm"}
-    products = [row["predicted_us"] for row in rows if row["kernel"] == "matmul"]
-    assert len(products) == 4
-    page = " ".join(found.to_markdown().split())
-    least = {row["kernel"]: row["speed_of_light_us"] for row in rows}
-    lost = 3 * (min(products) - least["matmul"])
-    assert f"| 1 matmul | 3? | {min(products):.1f} | " in page
-    assert f" | {lost:.1f} | " in page
-    total = 3 * (times["layer_norm"] + min(products))
-    assert f"{total:.0f} us are predicted in Triton's kernels (" in page
-    assert f"us of them are predicted to be lost, {lost:.1f} us of these in matmul." in page
-    assert "is shown in the one that is predicted to be fastest" in page
-    expected = [row["predicted_us"] for row in found.rows() if row["expected"]]
-    assert sorted(expected) == sorted([min(products), times["layer_norm"]])
-
-
-def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(tmp_path: Path) -> None:
+def test_each_size_of_an_autotuned_kernel_has_its_fastest_configuration(script: Path) -> None:
     """Large products use large blocks, small ones small blocks."""
-    script = tmp_path / "train.py"
     examples = Path(__file__).parents[2] / "examples"
     script.write_text(
         f"import sys\nsys.path.insert(0, {str(examples)!r})\n"

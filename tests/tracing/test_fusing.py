@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from run_trace import command
 from traced_kernels import LAUNCH, traced_kernel, worked
 
 from occupancy_lab.compiling.notes import Feed, Use
@@ -19,7 +20,6 @@ from occupancy_lab.tracing.noted import Memory, by_parameter
 from occupancy_lab.tracing.trace import trace_program
 from occupancy_lab.tracing.traced import GridLaunches, Handover, TracedKernel
 
-PROGRAM = Path(__file__).with_name("traced_program.py")
 FOOTPRINTS = {one.tensor: one for one in worked().counts.footprints}
 WRITTEN = next(name for name, one in FOOTPRINTS.items() if name and one.written.low)
 READ = next(name for name, one in FOOTPRINTS.items() if name and one.read.low)
@@ -204,7 +204,7 @@ def test_a_dry_run_looks_up_who_reads_it_later(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_traced_program_tells_it_too() -> None:
     """A traced program's first launches give the same handover."""
-    found = trace_program([sys.executable, str(PROGRAM), "chained"])
+    found = trace_program(command("chained"))
     (one,) = found.found.handovers
     assert (one.tensors, one.launches) == ((("x_ptr", "y_ptr"),), 2)
     assert one.moved_bytes == 2 * 4 * 4096

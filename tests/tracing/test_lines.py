@@ -1,16 +1,11 @@
 """The launch lines of a program: its kernels, how launches differ, and what is explained."""
 
-import contextlib
-import io
-import os
 from pathlib import Path
-from unittest import mock
 
 import pytest
 
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.text.document import Table
-from occupancy_lab.text.printing import print_shown
 from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing.actions import Effort
 from occupancy_lab.tracing.dry import dry_traces
@@ -111,10 +106,8 @@ def test_launches_of_a_line_are_told_apart(sizes: ScriptExplanation) -> None:
 
 def test_of_many_lines_the_longest_is_explained(sizes: ScriptExplanation) -> None:
     """Of three launches the page explains the one that takes longest, and with full each."""
-    titles = [one.title for one in sizes.to_document().sections]
-    assert [one for one in titles if "scale" in one] == ["2 scale, grid 16384, on H100 SXM"] or [
-        one for one in titles if "scale" in one
-    ] == ["1 scale, grid 16384, on H100 SXM"]
+    (title,) = (one.title for one in sizes.to_document().sections if "scale" in one.title)
+    assert title.endswith(" scale, grid 16384, on H100 SXM")
     assert LONGEST_LINE in sizes.to_markdown()
     assert LONGEST_LINE not in sizes.to_document(full=True).to_markdown()
     full = [one.title for one in sizes.to_document(full=True).sections]
@@ -186,14 +179,3 @@ def test_where_no_time_is_predicted_there_are_no_columns_of_times(path: Path) ->
     (section, *_) = found.to_document().sections
     assert any(said.startswith("scale: No time is predicted, as ") for said in section.sentences)
     assert PROFILED not in found.to_markdown()
-
-
-def test_the_page_fits_a_terminal_of_80_columns(sizes: ScriptExplanation) -> None:
-    """No cell of the times is wrapped."""
-    out = io.StringIO()
-    with mock.patch.dict(os.environ, {"COLUMNS": "80"}), contextlib.redirect_stdout(out):
-        print_shown(sizes.to_document().blocks())
-    lines = out.getvalue().splitlines()
-    assert max(map(len, lines)) <= 80
-    for row in tables(sizes)[0].rows:
-        assert any(all(cell in line for cell in row) for line in lines)

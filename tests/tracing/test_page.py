@@ -5,12 +5,10 @@ import dataclasses
 import io
 import os
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 from unittest import mock
 
 import pytest
-from traced_kernels import traced_kernel, worked
+from traced_kernels import PROCESS, traced_kernel, worked
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
@@ -22,40 +20,10 @@ from occupancy_lab.tracing.traced import GridLaunches, Traced, TracedKernel
 from occupancy_lab.values import Resources
 
 
-def wide_kernel(name: str, constexprs: dict[str, str]) -> TracedKernel:
-    """Return a kernel with times, a benchmark and two limiters."""
-    gpu = find_gpu("h100")
-    calculation = calculate(Resources(40, 8, 48 * 1024, local_bytes=12288), gpu)
-    return TracedKernel(
-        kernel=name,
-        hash="",
-        launched_by="triton",
-        options={"num_warps": 8, "num_stages": 3},
-        constexprs=constexprs,
-        target=gpu.target,
-        calculation=calculation,
-        reason=None,
-        gpu_source="as asked",
-        grids=(GridLaunches((131072,), 21000, 1200, samples=9, us=12345.6),),
-        parts=(),
-    )
-
-
 def written(*kernels: TracedKernel, seconds: float | None = None) -> Document:
     """Return the page of *kernels* that were launched within *seconds*."""
-    process = SimpleNamespace(
-        launches=21000,
-        overhead_ns=0.0,
-        seconds=1.0,
-        launching_seconds=seconds,
-        samples=9,
-        replays=0,
-        held=0,
-        hot_ns=None,
-        gpu_time=None,
-    )
-    everything: Any = SimpleNamespace(**vars(process), empty_us=2.0, ended=True, errors=())
-    return write_trace(Traced(kernels, (everything,)), None)
+    process = dataclasses.replace(PROCESS, launching_seconds=seconds)
+    return write_trace(Traced(kernels, (process,)), None)
 
 
 def printed_table(kernels: Sequence[TracedKernel], columns: int) -> str:
@@ -80,7 +48,13 @@ NAMES = (
 def test_no_name_is_broken_in_a_terminal_of_80_columns() -> None:
     """Each name, header and number is on one line."""
     constexprs = {"BLOCK_SIZE": "4096", "HAS_WEIGHT": "False", "softcap": "None"}
-    found = printed_table([wide_kernel(name, constexprs) for name in NAMES], 80)
+    grid = GridLaunches((131072,), 21000, 1200, samples=9, us=12345.6)
+    resources = Resources(40, 8, 48 * 1024, local_bytes=12288)
+    two_limiters = calculate(resources, find_gpu("h100"))
+    kernels = [traced_kernel(name, (grid,), constexprs) for name in NAMES]
+    found = printed_table(
+        [dataclasses.replace(one, calculation=two_limiters) for one in kernels], 80
+    )
     assert max(map(len, found.splitlines())) <= 80
     for name in NAMES:
         assert name in found

@@ -1,27 +1,23 @@
 """What a GPU does besides Triton's kernels, summed from torch.profiler's events."""
 
 import json
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from run_trace import run
+from run_trace import command, run
 
 from occupancy_lab.tracing.profiled import Profile, summed
 from occupancy_lab.tracing.trace import trace_program
 from occupancy_lab.tracing.traced import GpuTime
 
-PROGRAM = Path(__file__).with_name("traced_program.py")
-
 
 @pytest.mark.slow
 def test_the_shares_of_the_gpus_time_are_told() -> None:
     """Annotations, host calls and spin kernels do not count as work."""
-    found = trace_program([sys.executable, str(PROGRAM), "profiled"], profile=60)
+    found = trace_program(command("profiled"), profile=60)
     (process,) = found.found.processes
     assert process.errors == ()
     gemm = "sm90_xmma_gemm_f16f16_f16f32_f32_tn_n"
@@ -39,7 +35,7 @@ def test_the_shares_of_the_gpus_time_are_told() -> None:
 @pytest.mark.slow
 def test_without_a_profile_the_page_says_nothing_of_it() -> None:
     """A profiler is started only if it is asked for."""
-    found = run([sys.executable, str(PROGRAM), "profiled"], ["--actions", "0"])
+    found = run(command("profiled"), ["--actions", "0"])
     assert b"torch.profiler" not in found.stderr
 
 

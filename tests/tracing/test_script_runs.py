@@ -36,12 +36,17 @@ def main():
 UNTUNED = SCRIPT.replace("    double[lambda", "    lambda x, n: double[lambda")
 
 
-def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) -> None:
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return the path of the script."""
+    return tmp_path / "bench.py"
+
+
+def test_a_neighbour_has_the_grid_that_the_script_would_give_it(path: Path) -> None:
     """The script's own grid function calculates the grid of other blocks.
 
     With a fixed grid, larger blocks keep the grid, and smaller blocks get a larger one.
     """
-    path = tmp_path / "bench.py"
     text = SCRIPT.replace("1000", "10000000").replace("(4,)", "(78125,)").replace("256", "128")
     grid = 'lambda named: (triton.cdiv(10000000, named["BLOCK"]),)'
     text = text.replace(f"double[{grid}](x, 10000000)", f"double.fn[{grid}](x, 10000000, BLOCK=64)")
@@ -65,9 +70,8 @@ def test_a_neighbour_has_the_grid_that_the_script_would_give_it(tmp_path: Path) 
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_script_fails_if_nothing_compiles(tmp_path: Path) -> None:
+def test_a_script_fails_if_nothing_compiles(path: Path) -> None:
     """`explain` exits with 1 if no launch compiles, and with 0 if one does."""
-    path = tmp_path / "bench.py"
     path.write_text(SCRIPT.replace("BLOCK=256", "BLOCK=250"), encoding="utf-8")
     assert run("explain", f"{path}:main", "--gpu", "h100").returncode == 0
     path.write_text(path.read_text().replace("(64, 128)", "(60,)"), encoding="utf-8")
@@ -78,11 +82,10 @@ def test_a_script_fails_if_nothing_compiles(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_what_did_not_compile_is_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A missing import that was added mends a launch at once; `--retry-failed` is for the rest."""
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
-    path = tmp_path / "bench.py"
     uses = UNTUNED.replace("* 2", "* twice(2)") + "\n\n@triton.jit\ndef once(x):\n    return x\n"
 
     def reasons(text: str, *more: str) -> list[str]:
@@ -103,9 +106,8 @@ def test_what_did_not_compile_is_compiled_again(
 
 
 @pytest.mark.usefixtures("alone")
-def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
+def test_a_script_on_several_gpus_is_counted_once(path: Path) -> None:
     """A launch line counts once whatever the GPUs, and has a row for each GPU, failed or not."""
-    path = tmp_path / "bench.py"
     wide = SCRIPT.replace("BLOCK=256", "BLOCK=256, num_ctas=2")
     path.write_text(wide, encoding="utf-8")
     found = explain_script(f"{path}:main", gpu="h100,mi300x")
@@ -121,12 +123,11 @@ def test_a_script_on_several_gpus_is_counted_once(tmp_path: Path) -> None:
     assert re.search(r"MI300X: double, .*num_ctas 2", page)
 
 
-def test_values_choose_configurations_and_replace_what_other_launches_pass(tmp_path: Path) -> None:
+def test_values_choose_configurations_and_replace_what_other_launches_pass(path: Path) -> None:
     """Each of several values is a launch, whose grid the script's own function calculates.
 
     An autotuner is asked for its configurations with the values; a kernel without it gets them.
     """
-    path = tmp_path / "bench.py"
     grid = '[lambda named: (triton.cdiv(1000, named["BLOCK"]),)]'
     path.write_text(SCRIPT.replace("[(4,)]", grid), encoding="utf-8")
     found = explain_script(f"{path}:main", gpu="h100", constexprs="BLOCK=64,512", compared=False)
@@ -136,9 +137,8 @@ def test_values_choose_configurations_and_replace_what_other_launches_pass(tmp_p
     assert sizes == [[(64, (16,))], [(64, (16,)), (512, (2,))]]
 
 
-def test_heuristics_follow_a_replaced_value(tmp_path: Path) -> None:
+def test_heuristics_follow_a_replaced_value(path: Path) -> None:
     """What heuristics set is calculated from the value that replaces the script's."""
-    path = tmp_path / "bench.py"
     decorator = '@triton.heuristics({"TWICE": lambda named: named["BLOCK"] * 2})\n@triton.jit'
     text = SCRIPT.replace("@triton.jit", decorator).replace("n, BLOCK:", "n, TWICE, BLOCK:")
     path.write_text(text.replace("TWICE,", "TWICE: tl.constexpr,"), encoding="utf-8")
@@ -150,9 +150,8 @@ def test_heuristics_follow_a_replaced_value(tmp_path: Path) -> None:
     assert values == [[(64, 128)], [(64, 128)]]
 
 
-def test_a_neighbour_of_a_replaced_value_keeps_it(tmp_path: Path) -> None:
+def test_a_neighbour_of_a_replaced_value_keeps_it(path: Path) -> None:
     """What the page proposes are changes of what was asked for, not of what the script has."""
-    path = tmp_path / "bench.py"
     grid = '[lambda named: (triton.cdiv(10000000, named["BLOCK"]),)]'
     text = UNTUNED.replace("1000", "10000000").replace("[(4,)]", grid)
     path.write_text(text, encoding="utf-8")
@@ -189,9 +188,8 @@ def main():
 """
 
 
-def test_a_replaced_value_leaves_those_of_tensors(tmp_path: Path) -> None:
+def test_a_replaced_value_leaves_those_of_tensors(path: Path) -> None:
     """A launch with another block still knows the numbers in small tensors of the script."""
-    path = tmp_path / "bench.py"
     path.write_text(TABLE, encoding="utf-8")
     ((small,), (large,)) = (
         explain_script(f"{path}:main", gpu="h100", constexprs=f"BLOCK={size}", compared=False).runs
@@ -201,9 +199,8 @@ def test_a_replaced_value_leaves_those_of_tensors(tmp_path: Path) -> None:
     assert [one.typical for one in loads] == [64 * 40 * 4 * size for size in (128, 512)]
 
 
-def test_an_option_of_one_vendor_is_passed_to_that_vendor_only(tmp_path: Path) -> None:
+def test_an_option_of_one_vendor_is_passed_to_that_vendor_only(path: Path) -> None:
     """`maxnreg` caps registers on an H100 and is left out for an MI300X."""
-    path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
     found = explain_script(f"{path}:main", gpu="h100,mi300x", options="maxnreg=24", compared=False)
     options = {line.gpu.key: line.record.options for line in found.lines if line.record is not None}
@@ -216,26 +213,21 @@ def test_an_option_of_one_vendor_is_passed_to_that_vendor_only(tmp_path: Path) -
     [
         ({"num_warps": 8}, "no configuration with 'num_warps=8'; there are num_warps=2"),
         ({"num_stages": 0}, "num_stages is '0'; give a whole number"),
-        (
-            {"constexprs": "N=1"},
-            "no kernel that .* has the constexpr N; what they have is BLOCK",
-        ),
+        ({"constexprs": "N=1"}, "no kernel that .* has the constexpr N; what they have is BLOCK"),
         ({"options": "registers=64"}, "--option registers is no option of Triton's compiler"),
     ],
 )
 def test_values_that_no_launch_takes_are_refused(
-    tmp_path: Path, asked: dict[str, Any], said: str
+    path: Path, asked: dict[str, Any], said: str
 ) -> None:
     """The message names the value and what can be given."""
-    path = tmp_path / "bench.py"
     path.write_text(SCRIPT, encoding="utf-8")
     with pytest.raises(InputError, match=said):
         explain_script(f"{path}:main", gpu="h100", **asked)
 
 
-def test_a_constexpr_is_no_option(tmp_path: Path) -> None:
+def test_a_constexpr_is_no_option(path: Path) -> None:
     """`--option` of a constexpr that no autotuner sets names the option for it."""
-    path = tmp_path / "bench.py"
     path.write_text(UNTUNED, encoding="utf-8")
     with pytest.raises(InputError, match=r"BLOCK is a constexpr of .*; give it by --constexpr"):
         explain_script(f"{path}:main", gpu="h100", options="BLOCK=64")
@@ -251,9 +243,8 @@ def asking():
 
 
 @pytest.mark.usefixtures("alone")
-def test_an_assumed_value_that_prevents_a_launch_is_named(tmp_path: Path) -> None:
+def test_an_assumed_value_that_prevents_a_launch_is_named(path: Path) -> None:
     """The message has the assumed value and its line, and --assume can set it."""
-    path = tmp_path / "bench.py"
     path.write_text(SCRIPT + ASKING, encoding="utf-8")
     done = run("explain", f"{path}:asking", "--gpu", "h100")
     line = SCRIPT.count("\n") + ASKING.partition("if")[0].count("\n") + 1
@@ -284,9 +275,8 @@ def halving():
 """
 
 
-def test_trips_are_assumed_of_the_loops_of_a_script(tmp_path: Path) -> None:
+def test_trips_are_assumed_of_the_loops_of_a_script(path: Path) -> None:
     """A launch of a script takes the trips of a loop, and a line without one is refused."""
-    path = tmp_path / "bench.py"
     path.write_text(SCRIPT + HALVING, encoding="utf-8")
     line = SCRIPT.count("\n") + HALVING.partition("while")[0].count("\n") + 1
 
@@ -322,9 +312,8 @@ def lacking():
 
 
 @pytest.mark.usefixtures("alone")
-def test_missing_launches_and_assumptions_are_said(tmp_path: Path) -> None:
+def test_missing_launches_and_assumptions_are_said(path: Path) -> None:
     """An operation without a GPU kernel is named with status 1, and assumptions are listed."""
-    path = tmp_path / "bench.py"
     path.write_text(SCRIPT + MISSING, encoding="utf-8")
     done = run("explain", f"{path}:lacking", "--gpu", "h100")
     assert done.returncode == 1

@@ -11,20 +11,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from run_trace import TOOL, grids, run
+from run_trace import TOOL, command, grids, run
 
 import occupancy_lab
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.tracing import hook, launchers, sitecustomize
 from occupancy_lab.tracing.trace import LOCK, PREFIX, Trace, folder_of_records, trace_program
-
-PROGRAM = Path(__file__).with_name("traced_program.py")
-
-
-def command(what: str) -> list[str]:
-    """Return the command that makes the program do *what*."""
-    return [sys.executable, str(PROGRAM), what]
 
 
 def traced(what: str, **asked: Any) -> Trace:

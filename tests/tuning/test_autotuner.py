@@ -38,10 +38,8 @@ from occupancy_lab.tuning import autotuner
 from occupancy_lab.values import Resources
 
 GPU = find_gpu("h200")
-BOTH = {
-    "early_config_prune": occupancy_lab.early_config_prune,
-    "perf_model": occupancy_lab.perf_model,
-}
+PRUNED = {"early_config_prune": occupancy_lab.early_config_prune}
+BOTH = PRUNED | {"perf_model": occupancy_lab.perf_model}
 
 
 X = torch.empty(2**20)
@@ -122,6 +120,17 @@ def launch_matmul(tuner: Any) -> None:
     tuner[matmul_grid](*(a, a, a, 512, 512, 512, 512, 1, 512, 1, 512, 1), ACTIVATION="")
 
 
+def noted(model: Callable[..., float]) -> tuple[Callable[..., float], list[float]]:
+    """Return *model* as one that keeps what it says, and the list of that."""
+    said: list[float] = []
+
+    def perf_model(**arguments: Any) -> float:
+        said.append(model(**arguments))
+        return said[-1]
+
+    return perf_model, said
+
+
 def launched(tuner: Any) -> list[Any]:
     """Return the configurations launched by a tune."""
     return list(getattr(tuner, "configs_timings", [tuner.best_config]))
@@ -155,7 +164,7 @@ def test_one_of_several_equal_binaries_is_launched(caplog: pytest.LogCaptureFixt
     """Without a loop, stages give equal binaries: one per number of warps is left."""
     caplog.set_level(logging.INFO, "occupancy_lab")
     configs = configs_of(BLOCK_SIZE=(1024,), num_warps=(4, 8), num_stages=(1, 2, 3))
-    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner = tuned(double, configs, **PRUNED)
     tuner[grid](*ARGUMENTS)
     assert launched(tuner) == [configs[0], configs[3]]
     assert caplog.text.count("it is launched as BLOCK_SIZE 1024, num_warps 4, num_stages 1 is") == 2
@@ -170,7 +179,7 @@ def test_equal_binaries_of_other_grids_both_stay() -> None:
         tl.store(x_ptr + tl.program_id(0), n)
 
     configs = configs_of(PROGRAMS=(1, 2, 2))
-    tuner = tuned(kernel, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner = tuned(kernel, configs, **PRUNED)
     tuner.nargs = {"x_ptr": X, "n": 5}
     kept = tuner.prune_configs({"grid": lambda meta: (meta["PROGRAMS"],), "warmup": False})
     assert kept == configs[:2]
@@ -204,9 +213,7 @@ def test_another_process_finds_what_was_compiled(
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path / "store"))
     launched_kernels.layer_norm.device_caches.clear()
     configs = configs_of(BLOCK_SIZE=(256, 512))
-    tuner = tuned(
-        launched_kernels.layer_norm, configs, early_config_prune=occupancy_lab.early_config_prune
-    )
+    tuner = tuned(launched_kernels.layer_norm, configs, **PRUNED)
     tuner[(64,)](X, X, X, X, X, X, 512, 512, 1e-5)
     script = """
 import launched_kernels, torch, triton
@@ -240,10 +247,7 @@ def test_arguments_by_name_and_heuristics() -> None:
     """Arguments by name, and heuristics below the autotuner, are supported."""
     kernel = triton.heuristics({"BLOCK_SIZE": lambda named: 512 if named["n"] > 0 else 1})(double)
     configs = configs_of(num_warps=(1, 2), num_stages=(1, 2))
-    tuner = Autotuner(
-        kernel, double.arg_names, configs, [], None, None, None, None, {**BOTH, "top_k": 1},
-        do_bench=stand_in_bench,
-    )  # fmt: skip
+    tuner = tuned(kernel, configs, **BOTH, top_k=1)
     tuner[grid](X, y_ptr=X, n=2**20)
     assert len(launched(tuner)) == 1
 
@@ -253,7 +257,7 @@ def test_what_does_not_compile_is_dropped(caplog: pytest.LogCaptureFixture) -> N
     """Only the configuration that Triton cannot compile is dropped, with the reason."""
     caplog.set_level(logging.INFO, "occupancy_lab")
     configs = configs_of(BLOCK_SIZE=(1000, 1024))
-    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner = tuned(double, configs, **PRUNED)
     tuner[grid](*ARGUMENTS)
     assert launched(tuner) == configs[1:]
     assert "double: dropped BLOCK_SIZE 1000, num_warps 4, num_stages 3: Triton" in caplog.text
@@ -345,12 +349,7 @@ def test_a_dry_run_of_a_program_ranks_for_the_gpu_that_is_asked_for(
 def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
     """Configurations are ranked by predicted milliseconds."""
     blocks = ((128, 128, 64, 3, 8), (16, 16, 16, 1, 1), (64, 64, 32, 3, 4))
-    said: list[float] = []
-
-    def perf_model(**arguments: Any) -> float:
-        said.append(occupancy_lab.perf_model(**arguments))
-        return said[-1]
-
+    perf_model, said = noted(occupancy_lab.perf_model)
     tuner = tuned(launched_kernels.matmul, matmul_configs(*blocks), perf_model=perf_model, top_k=1)
     launch_matmul(tuner)
     asked = tuned(launched_kernels.matmul, matmul_configs(*blocks))
@@ -368,13 +367,9 @@ def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
 def test_known_bytes_give_milliseconds() -> None:
     """With given bytes a launch without loops has a time, no less than they take."""
     size = X.numel() * X.element_size()
-    model = functools.partial(occupancy_lab.perf_model, size, lambda named: named["n"] * 4)
-    said: list[float] = []
-
-    def perf_model(**arguments: Any) -> float:
-        said.append(model(**arguments))
-        return said[-1]
-
+    bytes_read, bytes_written = size, lambda named: named["n"] * 4
+    model = functools.partial(occupancy_lab.perf_model, bytes_read, bytes_written)
+    perf_model, said = noted(model)
     tuner = tuned(double, configs_of(BLOCK_SIZE=(256, 1024)), perf_model=perf_model, top_k=1)
     tuner[grid](*ARGUMENTS)
     assert GPU.bandwidth_gbs is not None
@@ -405,7 +400,7 @@ def kept_of(
 ) -> list[int]:
     """Return the indices that are kept if *configs* compile to *outcomes*."""
     monkeypatch.setattr(Compiler, "compile", lambda *_: list(outcomes))
-    tuner = tuned(double, configs, early_config_prune=occupancy_lab.early_config_prune)
+    tuner = tuned(double, configs, **PRUNED)
     tuner.nargs = dict(zip(double.arg_names, ARGUMENTS, strict=False))
     kept = tuner.prune_configs({"grid": grid, "warmup": False})
     return [place for place, one in enumerate(configs) if any(one is other for other in kept)]
@@ -484,12 +479,7 @@ def test_what_has_no_time_comes_after_what_has_one(
         ]
 
     monkeypatch.setattr(autotuner, "with_counts", without)
-    said: list[float] = []
-
-    def perf_model(**arguments: Any) -> float:
-        said.append(occupancy_lab.perf_model(**arguments))
-        return said[-1]
-
+    perf_model, said = noted(occupancy_lab.perf_model)
     tuned(double, configs_of(BLOCK_SIZE=(64, 256, 1024)), perf_model=perf_model, top_k=1)[grid](
         *ARGUMENTS
     )

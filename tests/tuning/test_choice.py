@@ -6,10 +6,9 @@ from functools import partial
 
 import pandas as pd
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from stand_ins import CONDITIONS
+from stand_ins import CONDITIONS, Waiting
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring import measure
@@ -18,24 +17,6 @@ from occupancy_lab.sweeping.recorded import RecordedLaunch
 from occupancy_lab.tuning import Choice, Tuning
 from occupancy_lab.tuning.choice import cost_of
 from occupancy_lab.values import Measurement, Problem
-
-
-class Event:
-    """Stands in for a CUDA event."""
-
-    def __init__(self, *, enable_timing: bool) -> None:
-        self.enable_timing = enable_timing
-
-    def record(self) -> None:
-        """Record nothing."""
-
-    def query(self) -> bool:
-        """Return that the GPU has not come to it."""
-        return False
-
-    def elapsed_time(self, _end: object) -> float:
-        """Return 0."""
-        return 0.0
 
 
 class Clock:
@@ -63,10 +44,7 @@ def test_launches_are_counted_as_the_timer_makes_them(predicted: list[float], ru
     """The count is one check each and all launches of the timer, with warm-up."""
     clock = Clock()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch.cuda, "Event", Event)
-        patch.setattr(torch.cuda, "synchronize", lambda: None)
-        patch.setattr(torch.cuda, "_sleep", lambda _cycles: None)
-        patch.setattr(torch, "empty", lambda *_shape, **_options: torch.zeros(1))
+        Waiting(0).put(patch)
         patch.setattr(measure, "time", clock)
         measure.Timer().time([partial(clock.launch, us) for us in predicted], runs=runs)
     counted = cost_of(predicted, runs).launches

@@ -45,7 +45,7 @@ def copy(x, y, x_stride, n, SCALE: tl.constexpr, WHOLE: tl.constexpr, BLOCK: tl.
         tl.store(y + row * n + at, value * SCALE, mask=at < n)
 
 
-def launch(n):
+def launch(n=1 << 20):
     x = torch.rand(n, device="cuda")
     double[lambda named: (triton.cdiv(n, named["BLOCK"]),)](x, n)
 
@@ -142,20 +142,37 @@ def test_a_page_of_tune_and_one_of_explain_have_the_same_times(script: str) -> N
     assert apart.gpus["h100"][0].predicted_us > file.gpus["h100"][1].predicted_us + 1.5
 
 
+@pytest.mark.usefixtures("alone")
 def test_what_the_program_writes_down_is_found_at_its_launches(script: str, tmp_path: Path) -> None:
-    """Decorated, the program launches each size by the file, and is tuned as it was before."""
-    file = tune_script(f"{script}:main", gpu="h100")
-    (tmp_path / "tuned.json").write_text(file.to_json(), encoding="utf-8")
+    """Decorated, the program launches each size by the file, and is tuned as it was before.
+
+    `explain` shows it as it is launched: by the file, also for another size near, but not on
+    another GPU.
+    """
     decorated = SCRIPT.replace(
         "@triton.autotune", '@occupancy_lab.tuned("tuned.json")\n@triton.autotune'
     )
     Path(script).write_text(decorated, encoding="utf-8")
+    explained = ("explain", f"{script}:launch", "--gpu")
+    own = "2 of 2 configurations"
+    assert own in " ".join(run(*explained, "h100").stdout.split())
+    file = tune_script(f"{script}:main", gpu="h100")
+    (tmp_path / "tuned.json").write_text(file.to_json(), encoding="utf-8")
     found = explain_script(f"{script}:main", gpu="h100", compared=False)
     launched = [line.first.bound.launch for line in found.lines]
     assert [one.chosen_by for one in launched] == ["tuned.json", "tuned.json"]
     blocks = [one.keywords["BLOCK"] for one in launched]
     assert blocks == [one.config["BLOCK"] for one in file.gpus["h100"]]
     assert tune_script(f"{script}:main", gpu="h100") == file
+    after = run(*explained, "h100").stdout
+    row = next(line for line in after.splitlines() if line.strip().startswith("BLOCK"))
+    assert row.split()[1] == str(blocks[0])
+    assert after.partition("num_warps")[2].splitlines()[0].strip() == "4, tuned.json"
+    other = run(*explained, "h200")
+    assert own in " ".join(other.stdout.split())
+    assert "the file has h100, and this is h200" in other.stdout + other.stderr
+    Path(script).write_text(decorated.replace("n=1 << 20", "n=1 << 19"), encoding="utf-8")
+    assert "4, tuned.json, nearest size n 1048576" in run(*explained, "h100").stdout
 
 
 def test_values_are_tuned_of_a_kernel_without_an_autotuner(

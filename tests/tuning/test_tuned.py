@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import in_process
 import pytest
 import torch
 import triton
@@ -22,9 +21,12 @@ from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
-from occupancy_lab.kernel import load_file
 from occupancy_lab.tuning import tuned as module
 
+Write = Callable[..., Path]
+"""Writes a file for `double` with changes."""
+Made = list[dict[str, Any]]
+"""Launches with their programs, warps and stages."""
 H100 = find_gpu("h100")
 X = torch.empty(2**20)
 N = 2**20
@@ -58,7 +60,7 @@ LAUNCHES = [launch(2**10, 256, 2), launch(2**14, 512), launch(2**20, 1024, 8)]
 
 
 @pytest.fixture
-def write(tmp_path: Path) -> Callable[..., Path]:
+def write(tmp_path: Path) -> Write:
     """Return a function that writes a file for `double` with changes."""
 
     def written(**changes: Any) -> Path:
@@ -82,9 +84,9 @@ def write(tmp_path: Path) -> Callable[..., Path]:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[dict[str, Any]]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> Iterator[Made]:
     """Simulate an H100 that launches nothing, and return the launches."""
-    launches: list[dict[str, Any]] = []
+    launches: Made = []
 
     def run(kernel: Any) -> Callable[..., None]:
         def launched(width: int, *_: Any) -> None:
@@ -128,7 +130,7 @@ pytestmark = pytest.mark.usefixtures("first_gpu")
 
 @pytest.mark.parametrize("wrapped", [True, False], ids=["autotuned", "alone"])
 def test_a_size_of_the_file_is_launched_as_it_says(
-    write: Callable[..., Path], made: list[dict[str, Any]], *, wrapped: bool
+    write: Write, made: Made, *, wrapped: bool
 ) -> None:
     """Each size takes its configuration without tuning or warning."""
     below = autotuned() if wrapped else double
@@ -144,9 +146,7 @@ def test_a_size_of_the_file_is_launched_as_it_says(
     assert kernel.best_config.kwargs == {"BLOCK_SIZE": 256}
 
 
-def test_warmup_compiles_what_is_launched(
-    write: Callable[..., Path], made: list[dict[str, Any]]
-) -> None:
+def test_warmup_compiles_what_is_launched(write: Write, made: Made) -> None:
     """`warmup` accepts dtypes for tensors, and launches nothing."""
     kernel = occupancy_lab.tuned(write())(double)
     (compiled,) = kernel.warmup(torch.float32, torch.float32, 2**20, grid=(1,))
@@ -168,7 +168,7 @@ CHANGES: dict[str, tuple[dict[str, Any], str]] = {
 
 @pytest.mark.parametrize(("changes", "why"), CHANGES.values(), ids=CHANGES)
 def test_what_the_file_does_not_answer_is_tuned(
-    write: Callable[..., Path], made: list[dict[str, Any]], changes: dict[str, Any], why: str
+    write: Write, made: Made, changes: dict[str, Any], why: str
 ) -> None:
     """The autotuner takes over, and a single warning says why."""
     below = autotuned()
@@ -185,7 +185,7 @@ def test_what_the_file_does_not_answer_is_tuned(
 
 @pytest.mark.parametrize("name", ["changed", "another GPU", "another dtype"])
 def test_without_an_autotuner_the_first_configuration_is_launched(
-    write: Callable[..., Path], made: list[dict[str, Any]], name: str
+    write: Write, made: Made, name: str
 ) -> None:
     """Without an autotuner the file's first configuration is launched."""
     changes, why = CHANGES[name]
@@ -196,7 +196,7 @@ def test_without_an_autotuner_the_first_configuration_is_launched(
 
 
 def test_without_any_configuration_the_launch_line_counts(
-    write: Callable[..., Path], made: list[dict[str, Any]], tmp_path: Path
+    write: Write, made: Made, tmp_path: Path
 ) -> None:
     """Without a configuration the launch is unchanged, or lacks a constexpr."""
     kernel = occupancy_lab.tuned(write(**CHANGES["another kernel"][0]))(double)
@@ -220,7 +220,7 @@ def test_a_file_that_is_not_there_yet_is_no_error(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("made")
-def test_what_is_tuned_and_given_too_is_refused(write: Callable[..., Path]) -> None:
+def test_what_is_tuned_and_given_too_is_refused(write: Write) -> None:
     """A launch line that passes a tuned setting is refused, as by Triton."""
     kernel = occupancy_lab.tuned(write())(double)
     with pytest.raises(InputError, match=r"num_warps is tuned by .*, and given too"):
@@ -235,9 +235,7 @@ def test_heuristics_around_an_autotuner_stay_outside() -> None:
         occupancy_lab.tuned("tuned.json")(outside)
 
 
-def test_heuristics_work_with_what_was_chosen(
-    write: Callable[..., Path], made: list[dict[str, Any]]
-) -> None:
+def test_heuristics_work_with_what_was_chosen(write: Write, made: Made) -> None:
     """Heuristics inside see the chosen configuration, those outside do not."""
 
     @triton.jit
@@ -261,7 +259,7 @@ def test_heuristics_work_with_what_was_chosen(
 
 
 def test_a_configuration_that_cannot_be_launched_is_tuned(
-    write: Callable[..., Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """If the GPU refuses the choice, the autotuner takes over."""
 
@@ -279,9 +277,7 @@ def test_a_configuration_that_cannot_be_launched_is_tuned(
         occupancy_lab.tuned(write())(double)[grid](X, X, 2**20)
 
 
-def test_what_the_author_prunes_is_not_launched(
-    write: Callable[..., Path], made: list[dict[str, Any]]
-) -> None:
+def test_what_the_author_prunes_is_not_launched(write: Write, made: Made) -> None:
     """A neighbour's choice that early_config_prune drops is not launched."""
 
     def prune(configs: list[Any], named_args: Mapping[str, Any], **_: Any) -> list[Any]:
@@ -300,7 +296,7 @@ def test_what_the_author_prunes_is_not_launched(
 
 @pytest.mark.parametrize("own", [autotuned, lambda: double], ids=["autotuned", "alone"])
 def test_what_a_search_found_is_launched_with_its_numbers_alone(
-    write: Callable[..., Path], made: list[dict[str, Any]], own: Callable[[], Any]
+    write: Write, made: Made, own: Callable[[], Any]
 ) -> None:
     """Other sizes, grids, dtypes and torch.compile use the author's own."""
     searched = {"only": {"n": 2**10, "grid": [4, 1]}, "elsewhere": launch(0, 128, 1)["config"]}
@@ -318,9 +314,7 @@ def test_what_a_search_found_is_launched_with_its_numbers_alone(
     assert made[-1]["warps"] == 1
 
 
-def test_a_search_does_not_find_what_the_author_prunes(
-    write: Callable[..., Path], made: list[dict[str, Any]]
-) -> None:
+def test_a_search_does_not_find_what_the_author_prunes(write: Write, made: Made) -> None:
     """A searched choice that early_config_prune drops is not launched."""
 
     def prune(configs: list[Any], *_: Any, **__: Any) -> list[Any]:
@@ -343,7 +337,7 @@ def test_a_search_does_not_find_what_the_author_prunes(
 )
 @pytest.mark.usefixtures("made")
 def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
-    write: Callable[..., Path], config: dict[str, Any], why: str
+    write: Write, config: dict[str, Any], why: str
 ) -> None:
     """A misspelt or missing setting goes to the autotuner with a warning."""
     below = autotuned()
@@ -354,25 +348,20 @@ def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
     assert kernel.best_config in OWN
 
 
-def test_hooks_of_a_configuration_are_called(
-    write: Callable[..., Path], made: list[dict[str, Any]]
-) -> None:
+def test_hooks_of_a_configuration_are_called(write: Write, made: Made) -> None:
     """A configuration's pre_hook gets all arguments before each launch."""
     seen: list[Any] = []
-    hooked = [
-        triton.Config({"BLOCK_SIZE": size}, pre_hook=lambda named: seen.append(named["BLOCK_SIZE"]))
-        for size in (64,)
-    ]
-    kernel = occupancy_lab.tuned(write())(triton.autotune(hooked, key=["n"])(double))
+    hooked = triton.Config(
+        {"BLOCK_SIZE": 64}, pre_hook=lambda named: seen.append(named["BLOCK_SIZE"])
+    )
+    kernel = occupancy_lab.tuned(write())(triton.autotune([hooked], key=["n"])(double))
     kernel[grid](X, X, 2**20)
     kernel[grid](X, X, 2**20)
     assert seen == [1024, 1024]
     assert len(made) == 2
 
 
-def test_each_gpu_has_its_own(
-    write: Callable[..., Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_gpu_has_its_own(write: Write, made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each GPU of a process has its own choice."""
     other = find_gpu("h200")
     put_here(monkeypatch, H100, other)
@@ -384,9 +373,7 @@ def test_each_gpu_has_its_own(
     assert blocks(made) == [1024, 64]
 
 
-def test_constexprs_of_the_launch_line_tell_launches_apart(
-    write: Callable[..., Path], made: list[dict[str, Any]]
-) -> None:
+def test_constexprs_of_the_launch_line_tell_launches_apart(write: Write, made: Made) -> None:
     """A launch with another value of a constexpr does not use the file."""
 
     @triton.jit
@@ -409,7 +396,7 @@ def test_constexprs_of_the_launch_line_tell_launches_apart(
 
 @pytest.mark.parametrize("wrapped", [True, False], ids=["autotuned", "alone"])
 def test_files_of_several_dtypes_are_stacked(
-    write: Callable[..., Path], made: list[dict[str, Any]], tmp_path: Path, *, wrapped: bool
+    write: Write, made: Made, tmp_path: Path, *, wrapped: bool
 ) -> None:
     """The first file that covers a launch is used; one warning if none does."""
     half = tmp_path / "half.json"
@@ -432,7 +419,7 @@ def test_files_of_several_dtypes_are_stacked(
 
 @pytest.mark.usefixtures("made")
 def test_torch_compile_launches_what_was_chosen(
-    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch.compile makes one graph per size with the chosen configuration."""
     from torch._higher_order_ops.triton_kernel_wrap import kernel_side_table
@@ -457,61 +444,8 @@ def test_torch_compile_launches_what_was_chosen(
     torch.compiler.reset()
 
 
-PROGRAM = """
-import torch, triton, triton.language as tl
-import occupancy_lab
-
-CONFIGS = [triton.Config({"BLOCK_SIZE": block}) for block in (256, 1024)]
-
-@occupancy_lab.tuned("tuned.json")
-@triton.autotune(CONFIGS, key=["n"])
-@triton.jit
-def fill(x_ptr, n, BLOCK_SIZE: tl.constexpr):
-    at = tl.program_id(0) * BLOCK_SIZE + tl.arange(0, BLOCK_SIZE)
-    tl.store(x_ptr + at, 1.0, mask=at < n)
-
-def main():
-    x = torch.empty(2**20, device="cuda")
-    fill[lambda meta: (triton.cdiv(2**20, meta["BLOCK_SIZE"]),)](x, 2**20)
-"""
-
-
-@pytest.mark.usefixtures("alone")
-def test_a_program_is_tuned_and_explained_as_it_launches(tmp_path: Path) -> None:
-    """`tune` sees the kernel beneath; a dry run has the chosen configuration."""
-    program, sizes = tmp_path / "program.py", tmp_path / "sizes.csv"
-    program.write_text(PROGRAM, encoding="utf-8")
-    sizes.write_text("n\n1048576\n", encoding="utf-8")
-    explained = ("explain", f"{program}:main", "--gpu", "h100")
-    before = in_process.run(*explained)
-    assert "2 of 2 configurations" in " ".join(before.stdout.split())
-    words = ("--signature", "*fp32,n", "--grid", "cdiv(n, BLOCK_SIZE)", "--sizes", str(sizes))
-    output = tmp_path / "tuned.json"
-    done = in_process.run(
-        *("tune", f"{program}:fill", *words, "--gpu", "h100", "--output", str(output), "--quiet")
-    )
-    assert done.returncode == 0, done.stderr
-    load_file.cache_clear()
-    after = in_process.run(*explained)
-    assert "The launch line is fill, program.py:16." in after.stdout
-    (chosen,) = json.loads(output.read_text("utf-8"))["gpus"]["h100"]
-    block = chosen["config"]["BLOCK_SIZE"]
-    lines = after.stdout.splitlines()
-    row = next(line for line in lines if line.strip().startswith("BLOCK_SIZE"))
-    assert row.split()[1] == str(block)
-    warps = f"{chosen['config']['num_warps']}, tuned.json"
-    assert after.stdout.partition("num_warps")[2].splitlines()[0].strip() == warps
-    program.write_text(PROGRAM.replace("2**20", "2**19"), encoding="utf-8")
-    near = in_process.run(*explained)
-    assert f"{warps}, nearest size n 1048576" in near.stdout
-    program.write_text(PROGRAM, encoding="utf-8")
-    other = in_process.run("explain", f"{program}:main", "--gpu", "h200")
-    assert "2 of 2 configurations" in " ".join(other.stdout.split())
-    assert "the file has h100, and this is h200" in other.stdout + other.stderr
-
-
 def test_the_interpreter_computes_with_the_first_configuration(
-    write: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+    write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With Triton's interpreter the result is right and nothing is timed."""
     monkeypatch.setattr(triton.knobs.runtime, "interpret", True)
@@ -527,7 +461,7 @@ def test_the_interpreter_computes_with_the_first_configuration(
 
 
 def test_a_look_up_does_no_more_than_tritons(
-    write: Callable[..., Path], made: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    write: Write, made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A repeated launch does not read the file, the GPUs or the source."""
     kernel = occupancy_lab.tuned(write())(double)
@@ -539,7 +473,7 @@ def test_a_look_up_does_no_more_than_tritons(
 
 
 @pytest.mark.gpu
-def test_a_real_gpu_is_launched_on(write: Callable[..., Path]) -> None:
+def test_a_real_gpu_is_launched_on(write: Write) -> None:
     """On a GPU a tuned kernel's result is right, also in a CUDA graph."""
     key = occupancy_lab.present_gpus()[0].gpu.key
     kernel = occupancy_lab.tuned(write(gpus={key: LAUNCHES}))(double)
