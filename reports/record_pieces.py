@@ -1,7 +1,9 @@
 """Records how long launches take that read or write short pieces of device memory.
 
-`python reports/record_pieces.py --output data/pieces-h200.csv` draws 80 launches: rows that are
-gathered, scattered or added by an index, copies with strides, and transposes. It measures each on
+`python reports/record_pieces.py --output data/pieces-h200.csv` draws 128 launches: rows that are
+gathered, scattered or added by an index, copies with strides, transposes, and four kernels that
+store parts of sectors or lines: rows an element at a time, tiles in interleaved parts, narrow
+columns of tiles, and rows whose length is no multiple of a vector's. It measures each on
 the NVIDIA GPU at hand with an empty L2 cache, and counts with Nsight Compute what device memory
 moves. `--predict h200` predicts the launches in that GPU's file again, without a GPU, and renews
 the columns that begin with predicted; that needs the Triton that launched them, 3.6.
@@ -95,7 +97,41 @@ def transpose(x, y, m, n, HEIGHT: tl.constexpr, WIDTH: tl.constexpr, ALONG: tl.c
     tl.store(y + column * m + row, tile, mask=is_inside)
 
 
-MOVERS = {one.__name__: one for one in (gather, scatter, add, copy, transpose)}
+@triton.jit
+def steps(x, y, STRIDE: tl.constexpr, STEPS: tl.constexpr, APART: tl.constexpr):
+    """Store STEPS elements of rows, APART from each other, a row for each of 256 threads."""
+    row, value = tl.program_id(0) * 256 + tl.arange(0, 256), tl.load(x)
+    for step in range(STEPS):
+        tl.store(y + row * STRIDE + step * APART, value)
+
+
+@triton.jit
+def parts(x, y, PARTS: tl.constexpr):
+    """Store 1024 elements that are PARTS apart, then those beside them, until all are stored."""
+    at, value = tl.program_id(0) * 1024 + tl.arange(0, 1024), tl.load(x)
+    for part in tl.static_range(PARTS):
+        tl.store(y + at * PARTS + part, value)
+
+
+@triton.jit
+def tiles(x, y, ROWS: tl.constexpr, WIDTH: tl.constexpr, COLUMNS: tl.constexpr):
+    """Store a matrix of COLUMNS columns of tiles, one column after the other."""
+    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)[:, None]
+    column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)[None, :]
+    tl.store(y + row * WIDTH * COLUMNS + column, tl.load(x))
+
+
+@triton.jit
+def lengths(x, y, n, STRIDE: tl.constexpr, BLOCK: tl.constexpr):
+    """Store the first n elements of a row."""
+    column = tl.arange(0, BLOCK)
+    tl.store(y + tl.program_id(0) * STRIDE + column, tl.load(x), mask=column < n)
+
+
+MOVERS = {
+    one.__name__: one
+    for one in (gather, scatter, add, copy, transpose, steps, parts, tiles, lengths)
+}
 
 
 def launches() -> Iterator[dict[str, Any]]:
@@ -132,11 +168,35 @@ def launches() -> Iterator[dict[str, Any]]:
         programs = -(-m // height) * -(-n // width)
         sides = {"m": m, "n": n, "HEIGHT": height, "WIDTH": width, "ALONG": draw.randrange(2)}
         yield row("transpose", dtype, (m * n, 0, m * n), programs, **sides)
+    for _ in range(12):
+        dtype, size = draw.choice((("float32", 4), ("float16", 2)))
+        bytes_ = draw.choice((24, 64, 256)) << 20
+        apart = draw.choice((1, 1, 3, 32 // size))
+        stride = draw.choice((32, 63, 64, 200, 256)) * 4 // size
+        number = max(min(draw.choice((1, 8, 16, 64)), stride // apart), 1)
+        programs = bytes_ // size // stride // 256
+        numbers = {"STRIDE": stride, "STEPS": number, "APART": apart}
+        yield row("steps", dtype, (1, 0, programs * 256 * stride), programs, **numbers)
+        number = 1 << draw.randrange(1, 5)
+        programs = bytes_ // size // number // 1024
+        yield row("parts", dtype, (1, 0, programs * 1024 * number), programs, PARTS=number)
+        width, columns = 1 << draw.randrange(1, 6), 1 << draw.randrange(1, 4)
+        height = 2048 // width
+        high = bytes_ // size // (height * width * columns)
+        elements, sides = high * 2048 * columns, {"ROWS": height, "WIDTH": width}
+        yield row("tiles", dtype, (1, 0, elements), high * columns, **sides, COLUMNS=columns)
+        n = draw.randrange(400, 4000)
+        stride = draw.choice((n, -(-n // 16) * 16, -(-n // 64) * 64))
+        programs, block = bytes_ // size // stride, triton.next_power_of_2(n)
+        lengths_ = {"n": n, "STRIDE": stride, "BLOCK": block}
+        yield row("lengths", dtype, (1, 0, programs * stride), programs, **lengths_)
 
 
 def grid_of(row: Row) -> tuple[int, ...]:
     """Return the grid of a launch."""
     given = arguments_of(row)
+    if row["kernel"] == "tiles":
+        return int(row["programs"]) // given["COLUMNS"], given["COLUMNS"]
     if row["kernel"] != "transpose":
         return (int(row["programs"]),)
     high, wide = -(-given["m"] // given["HEIGHT"]), -(-given["n"] // given["WIDTH"])

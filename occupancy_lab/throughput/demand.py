@@ -131,6 +131,10 @@ class Demand:
     """The time to read a byte of device memory, relative to a byte of a long piece."""
     written_cost: float = 1.0
     """The same for writing one."""
+    early: float = 0.0
+    """The bytes that device memory could read in its time for sectors that are written in part."""
+    returned: float = 0.0
+    """The share of the time for `stored_bytes` that begins after this time."""
     local_lost: float = 0.0
     local_share: float = 0.0
     """The share of device memory's time that is due to local memory."""
@@ -317,6 +321,8 @@ def demand_of(doing: Doing) -> Demand | None:
         strides=_strides(counts),
         read_cost=memory.read_cost,
         written_cost=memory.written_cost,
+        early=memory.early,
+        returned=memory.returned,
         local_lost=memory.local_lost,
         local_share=local / max(read + WRITTEN_WEIGHT * written, local, 1.0),
     )

@@ -148,11 +148,16 @@ class Rounds:
         share = self.size / active
         bandwidth = self.bandwidth / self.mhz
         through, memory = demand.l2_bytes / programs, demand.moved / programs
-        passed = demand.passed / programs
+        passed, early = demand.passed / programs, demand.early / programs
+        stored = self.stored_cycles()
         return {
             "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
-            "stores": self.stored_cycles() * each / share,
-            "bandwidth": max(passed * most / MEMORY_PORT_BYTES, memory * each * active / bandwidth),
+            "stores": stored * each / share,
+            "bandwidth": max(
+                passed * most / MEMORY_PORT_BYTES,
+                memory * each * active / bandwidth,
+                early * each * active / bandwidth + stored * demand.returned * each / share,
+            ),
             "atomics": demand.atomics / programs * each * active,
             "dispatch": each * DISPATCH_US * active * self.mhz,
         }

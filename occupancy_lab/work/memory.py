@@ -79,6 +79,12 @@ class Memory:
     pieces."""
     written_cost: float = 1.0
     """The same for writes."""
+    early: float = 0.0
+    """The bytes in long pieces that device memory could read in the time in which it completes
+    sectors that are written in part, and writes them back."""
+    returned: float = 0.0
+    """The share of the stored sectors that were stored to before and have not left the cache since,
+    of tensors with such sectors."""
     given: bool = False
     """Whether the user specified the bytes of device memory."""
     local_lost: float = 0.0
@@ -297,17 +303,18 @@ def _with_costs(  # noqa: PLR0913, PLR0917 - what the launch moves, and where it
     read_time += reads.most - total(flow.given for flow in flows.values()).most
     read_time += sum(one.slow for one in in_part.values())
     reads += filled
-    costs = [
-        (flow.stored.most, pieces.written_cost(stores[one], one, in_part[one]))
-        for one, flow in flows.items()
-    ]
+    costs = {one: pieces.written_cost(stores[one], one, own) for one, own in in_part.items()}
+    asked = {one: _asked(some).most for one, some in stores.items() if in_part[one].filled.most}
+    again = [size - one.written_whole.most - flows[one].twice for one, size in asked.items()]
     return replace(
         moved,
         dram_read_bytes=reads,
         written_within_bytes=_written_within(taken, came, gpu, filled),
         once_read_bytes=(moved.once_read_bytes or NOTHING) + filled,
         read_cost=read_time / max(reads.most, 1.0),
-        written_cost=pieces.mean(costs),
+        written_cost=pieces.mean([(flows[one].stored.most, cost) for one, cost in costs.items()]),
+        early=sum(own.slow + own.filled.most * costs[one] for one, own in in_part.items()),
+        returned=max(sum(again), 0.0) / max(sum(asked.values()), 1.0),
     )
 
 

@@ -135,8 +135,15 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, flow: Early = NO
             piece = piece if piece > LINE else _request(one)
             cost = WRITTEN_PIECE / max(piece, _covered(one, flow.stays) * LINE)
         else:
-            cost = ADJOINING if one.adjoins else max(WRITTEN_PIECE / max(piece, LINE), 1.0)
-            cost *= max(lines + flow.resumed, whole + flow.twice) / max(whole + flow.twice, 1)
+            of_line = (
+                LINE * ADJOINING
+                if one.adjoins
+                else max(LINE, LINE * WRITTEN_PIECE / max(piece, LINE))
+            )
+            stored = max(whole + flow.twice, 1)
+            cost = of_line / LINE * max(lines + flow.resumed, stored) / stored
+            early_share = min(flow.filled.most / stored, 1.0)
+            cost += early_share * max(of_line / _request(one) - cost, 0.0)
         each.append((one.sectors.most, max(cost, 1.0)))
     return mean(each)
 

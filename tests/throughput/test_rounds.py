@@ -22,8 +22,9 @@ def us_of(
     fit: int = 1,
     pipes: dict[str, float] | None = None,
     busiest: float | None = None,
+    **others: float,
 ) -> float:
-    """Return how long a launch of so many rounds takes."""
+    """Return how long a launch of so many rounds takes; *others* are fields of Demand."""
     programs = round(rounds * fit * SIZE)
     program = Program(
         pipes={"issue": 2000.0, **(pipes or {})},
@@ -46,6 +47,7 @@ def us_of(
         missed=1.0,
         first=1.0,
         again=False,
+        **others,
     )
     return Rounds(demand, GPU).us()
 
@@ -75,6 +77,16 @@ def test_several_programs_wait_less() -> None:
     lost = [us_of(3, fit=fit) / us_of(3, phases=0.0, fit=fit) - 1 for fit in (1, 2)]
     assert lost[0] > 0
     assert lost[1] == pytest.approx(0.0, abs=0.01)
+
+
+def test_stores_to_completed_sectors_come_after_device_memory() -> None:
+    """What is stored to sectors once they are complete adds its time to that of completing them."""
+    moved = 40.0 * SIZE * ROW
+    times = [us_of(10, early=moved, returned=share) for share in (0.0, 0.5, 1.0)]
+    assert times[0] > us_of(10)
+    assert times[1] - times[0] == pytest.approx(times[2] - times[1], rel=0.1)
+    assert times[1] > times[0]
+    assert us_of(10, returned=0.1) == us_of(10)
 
 
 def test_products_are_not_in_step() -> None:

@@ -106,6 +106,22 @@ def test_the_last_cache_writes_back_by_reuse_distance() -> None:
         assert found.once_written_bytes == Amount.of(whole)
 
 
+def test_sectors_written_in_part_are_completed_within_the_launch() -> None:
+    """They are read and written before its end, but for a share of the cache; then others store."""
+    whole = 256 * MIB
+    tensor = dataclasses.replace(footprint("y", 0, whole // 4), written_whole=Amount.of(whole))
+    tensor = dataclasses.replace(tensor, again=(), written_lines=whole)
+    store = access("y", 9, whole // 4, whole // 4, writes=True, sectors=2 * whole // 32)
+    found = memory(Counts(64, 64, accesses=(store,), footprints=(tensor,)), H200)
+    left = (H200.l2_bytes or 0) / 8
+    assert found.dram_read_bytes is not None
+    assert found.dram_read_bytes.exact == pytest.approx(whole - left, rel=0.01)
+    assert found.written_within_bytes is not None
+    assert found.written_within_bytes.low == pytest.approx(whole - left, rel=0.01)
+    assert found.returned == pytest.approx(0.5)
+    assert found.early == pytest.approx(2 * (whole - left))
+
+
 @given(size=st.floats(0.1, 4), in_place=st.booleans())
 def test_a_repeated_launch_hits_in_the_last_cache(size: float, *, in_place: bool) -> None:
     """A repeated launch finds everything that fits the cache, and nothing at twice its size.

@@ -126,6 +126,9 @@ def test_lines_that_are_resumed_are_written_in_pieces() -> None:
     tensor = dataclasses.replace(footprint("y", 0, 4096), written_lines=4096)
     costs = [written_cost([store], tensor, Early(resumed=one)) for one in (0, 4096, 12288)]
     assert costs == pytest.approx([150 / 128, 150 / 64, 150 / 32])
+    early_ones = Early(filled=Amount.of(2048))
+    apart = dataclasses.replace(store, lines=Amount.of(128))
+    assert written_cost([apart], tensor, early_ones) == pytest.approx((150 / 128 + 150 / 32) / 2)
     beside = dataclasses.replace(store, adjoins=True)
     assert written_cost([beside], tensor, Early(resumed=12288)) == pytest.approx(4 * 0.93)
 
