@@ -331,7 +331,8 @@ def demand_of(doing: Doing) -> Demand | None:
 def _stored(counts: Counts, executed: Executed | None, taken: Callable[[Amount], float]) -> float:
     """Return `Demand.stored_bytes`: by the binary, or by the source for what the binary hides.
 
-    Where the binary does not show the addresses, it is the greater of both.
+    Where the binary does not show the addresses, it is the greater of both, by the fewest sectors
+    of the binary.
     """
     by_source: dict[str | None, float] = defaultdict(float)
     for one in counts.accesses:
@@ -343,7 +344,8 @@ def _stored(counts: Counts, executed: Executed | None, taken: Callable[[Amount],
     hidden = set[str | None]()
     for access in () if executed is None else executed.accesses:
         if access.operation == "store":
-            sectors = access.sectors.middle * (1.0 - access.merged)
+            sectors = access.sectors.middle if access.is_known else float(access.sectors.low)
+            sectors *= 1.0 - access.merged
             by_binary[access.tensor] += sectors * SECTOR * (1.0 + PARTIAL_STORE * access.partial)
             if not access.is_known:
                 hidden.add(access.tensor)

@@ -81,7 +81,7 @@ class Memory:
     """The same for writes."""
     early: float = 0.0
     """The bytes in long pieces that device memory could read in the time in which it completes
-    sectors that are written in part, and writes them back."""
+    sectors that are written in part at known addresses, and writes them back."""
     returned: float = 0.0
     """The share of the stored sectors that were stored to before and have not left the cache since,
     of tensors with such sectors."""
@@ -290,21 +290,22 @@ def _with_costs(  # noqa: PLR0913, PLR0917 - what the launch moves, and where it
     in_part = {}
     for one, some in stores.items():
         unknown = not all(store.is_known for store in some)
-        known = pieces.Early(
+        flow = pieces.Early(
             twice=flows[one].twice,
             resumed=_lost(one.resumed, kept, frames),
             stays=_stays(one, _asked(some), counts, gpu) or 0.0 if unknown else 0.0,
         )
-        in_part[one] = pieces.early(some, one, known, room, partial(_lost, frames=frames))
+        in_part[one] = pieces.early(some, one, flow, room, partial(_lost, frames=frames))
     filled = total(one.filled for one in in_part.values())
     read_time = sum(
-        flow.given.most * pieces.read_cost(_loads(x, counts)) for x, flow in flows.items()
+        own.given.most * pieces.read_cost(_loads(one, counts)) for one, own in flows.items()
     )
     read_time += reads.most - total(flow.given for flow in flows.values()).most
     read_time += sum(one.slow for one in in_part.values())
     reads += filled
     costs = {one: pieces.written_cost(stores[one], one, own) for one, own in in_part.items()}
-    asked = {one: _asked(some).most for one, some in stores.items() if in_part[one].filled.most}
+    known = {one: own for one, own in in_part.items() if own.filled.is_exact and own.filled.low}
+    asked = {one: _asked(stores[one]).most for one in known}
     again = [size - one.written_whole.most - flows[one].twice for one, size in asked.items()]
     return replace(
         moved,
@@ -313,7 +314,7 @@ def _with_costs(  # noqa: PLR0913, PLR0917 - what the launch moves, and where it
         once_read_bytes=(moved.once_read_bytes or NOTHING) + filled,
         read_cost=read_time / max(reads.most, 1.0),
         written_cost=pieces.mean([(flows[one].stored.most, cost) for one, cost in costs.items()]),
-        early=sum(own.slow + own.filled.most * costs[one] for one, own in in_part.items()),
+        early=sum(own.slow + own.filled.low * costs[one] for one, own in known.items()),
         returned=max(sum(again), 0.0) / max(sum(asked.values()), 1.0),
     )
 

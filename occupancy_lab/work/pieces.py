@@ -142,7 +142,7 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, flow: Early = NO
             )
             stored = max(whole + flow.twice, 1)
             cost = of_line / LINE * max(lines + flow.resumed, stored) / stored
-            early_share = min(flow.filled.most / stored, 1.0)
+            early_share = min(flow.filled.low / stored, 1.0)
             cost += early_share * max(of_line / _request(one) - cost, 0.0)
         each.append((one.sectors.most, max(cost, 1.0)))
     return mean(each)
