@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -210,7 +211,7 @@ def unseen() -> str:
     long, timed, errors = _unseen(rows)
     newest = [one for one in rows if one["set"] == last]
     those, with_time, of_newest = _unseen(newest)
-    return _paragraph(
+    errors_of_all = _paragraph(
         f"The kernels above are public, and the model grew with them. On {dates} {long}"
         f" launches above 10 us of {len({one['package'] for one in rows})} further packages, such"
         " as vLLM, SGLang, Mamba and Transformer Engine, were predicted and then timed on an H200"
@@ -218,15 +219,33 @@ def unseen() -> str:
         f" predicted time: {errors}. Of each set of packages the model learned before the next was"
         f" predicted, also how wide its ranges must be: of the last set, {those} launches of"
         f" {len({one['package'] for one in newest})} packages, {with_time} had a time, and"
-        f" {of_newest}. Afterwards the ranges were widened until eight in ten of all sets lay in"
-        " them. Most launches without a time depend on the data. Up to seven times off were"
-        " one that fills a hash table until atomics succeed, one that counts labels of which most"
-        " are alike, kernels whose programs each use a few bytes of many cache lines, one that sums"
-        " up states in place with a program per SM (a third of its time was predicted), one that"
-        " writes what a mask selects, one that divides with exact rounding, and one whose binary"
-        " takes too long to follow; up to half off were kernels with two programs per SM, each of"
+        f" {of_newest}. The ranges were made for eight in ten of the sets before. Most launches"
+        " without a time depend on the data. Up to seven times off were"
+        " one that fills a hash table until atomics succeed, histograms and one that counts labels"
+        " of which most are alike, kernels whose programs each use a few bytes of many cache lines,"
+        " one that writes what a mask selects, one that divides with exact rounding, and one whose"
+        " binary takes too long to follow; up to two thirds off were one that stores to lines while"
+        " its loads of them are under way, which costs 7 us each time, and one whose code exceeds"
+        " the instruction caches; up to half off were kernels with two programs per SM, each of"
         " which loads, computes and stores once, and up to a third those that keep several pipes"
         " busy alike."
+    )
+    return f"{errors_of_all}\n\n{_paragraph(_followed_unseen(newest))}"
+
+
+def _followed_unseen(rows: Iterable[Mapping[str, str]]) -> str:
+    """State what the changes that `explain` named first brought."""
+    columns = ("us", "change_us", "change_predicted_low_us", "change_predicted_high_us")
+    tried = [[float(one[name]) for name in columns] for one in rows if one["change"]]
+    faster = sum(after < before for before, after, *_ in tried)
+    inside = sum(low <= after <= high for _, after, low, high in tried)
+    gain = statistics.geometric_mean(before / after for before, after, *_ in tried)
+    most = max(before / after for before, after, *_ in tried)
+    return (
+        f"For {len(tried)} launches of the last set `explain` named a change that would make them"
+        f" faster, before any was timed. All were tried: {faster} were faster, by a factor of"
+        f" {gain:.2f} in the geometric mean and {most:.0f} at most, and {inside} took a time in the"
+        " range of the change."
     )
 
 

@@ -155,7 +155,7 @@ class Access:
     """The mean bytes of the contiguous pieces that programs touch at the same time, in whole
     granules; None where it is not known."""
     adjoins: bool = False
-    """Whether the cache lines that programs touch at the same time are mostly neighbours."""
+    """Whether the cache lines that programs store to at the same time are mostly neighbours."""
 
     @property
     def bytes(self) -> Amount:

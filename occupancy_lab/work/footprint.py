@@ -394,13 +394,17 @@ def pieces(touches: Sequence[Touch]) -> list[tuple[float | None, bool]]:
         sizes = whole.ends - whole.starts
         for place, runs in group.items():
             own = np.unique(np.searchsorted(whole.starts, runs.starts, "right") - 1)
-            found[place] = float(sizes[own].mean()), _adjoins(touches[place])
+            found[place] = float(sizes[own].mean()), _adjoins(touches[place], runs)
     return found
 
 
-def _adjoins(touch: Touch) -> bool:
-    """Return `Access.adjoins`, by one iteration of a few programs in the middle of the grid."""
-    lines = _granules(touch, iterations=1).whole(LINE)
+def _adjoins(touch: Touch, granules: Bytes) -> bool:
+    """Return `Access.adjoins`, by one iteration of those that touch *granules*."""
+    if not touch.writes:
+        return False
+    if len(touch.reach.sizes) > GRID_AXES:
+        granules = _granules(touch, iterations=1)
+    lines = granules.whole(LINE)
     return int((lines.ends - lines.starts).sum()) > 2 * LINE * len(lines.starts)
 
 
