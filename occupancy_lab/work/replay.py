@@ -59,7 +59,7 @@ the least and most passes in that mean. It covers as many passes as the loop pre
 because only one of these waits for memory on behalf of all."""
 
 PLAIN, LOAD, COPY, END_COPIES, WAIT_COPIES, PRODUCT, END_PRODUCTS, WAIT_PRODUCTS = range(8)
-BULK, EXPECT, WAIT_BULK, SYNCHRONIZE, LOCAL = range(8, 13)
+BULK, EXPECT, WAIT_BULK, SYNCHRONIZE, LOCAL, FENCE = range(8, 14)
 
 
 class Step(NamedTuple):
@@ -123,6 +123,8 @@ def _kind(word: int) -> tuple[int, int]:
         return WAIT_COPIES, word >> waits.COPIES_LEFT_BIT & 63
     if opcode == waits.WARPGROUP and word >> waits.WAITS_BIT & 1:
         return WAIT_PRODUCTS, word >> waits.PRODUCTS_LEFT_BIT & 63
+    if opcode == operations.MEMBAR and operations.reaches_gpu(word):
+        return FENCE, 0
     if opcode == operations.SYNCS_WAIT:
         return WAIT_BULK if word >> 9 & 7 == TRY_WAIT else EXPECT, 0
     return _KINDS.get(opcode, PLAIN), 0
@@ -458,4 +460,6 @@ class Replay:
             until = self._bulks.pop(0)  # in the order of their requests
         elif one.kind == SYNCHRONIZE:
             until = max(self._now, self._free[LSU]) + BARRIER_CYCLES
+        elif one.kind == FENCE:
+            until = max(self._now, self._free[LSU], self._returned) + self._latency
         self._now = max(self._now, until)

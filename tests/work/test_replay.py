@@ -113,6 +113,15 @@ def test_loads_in_flight_overlap() -> None:
     assert apart > 1000
 
 
+def test_a_fence_for_the_gpu_waits_for_memory() -> None:
+    """A fence takes as long as memory, after the loads before it; one for the program does not."""
+    load = word(operations.LDG, result=0, stall=2)
+    fence = word(operations.MEMBAR, stall=2) | operations.GPU_SCOPE << operations.SCOPE_BIT
+    without, found = (replayed(load, *more, latency=500) for more in ((), (fence,)))
+    assert found == pytest.approx(without + 500, abs=10)
+    assert replayed(load, word(operations.MEMBAR, stall=2), latency=500) < without + 10
+
+
 def test_a_jump_to_itself_ends_the_program() -> None:
     """What a failed assertion ends with is replayed once, and what is before it still counts."""
     found = replay_of(looped([LOAD, USE], [], guard=7))
