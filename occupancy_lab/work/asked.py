@@ -34,6 +34,7 @@ recorded launches' times."""
 TABLE_BYTES = 1 << 17
 """The bytes up to which data that different programs load in part may stay in the L1 cache."""
 MOST_WARPS = 64
+"""More warps than a program has."""
 MOST_WAITING = 1 << 16
 """The most addresses that wait to be counted together; a count alone takes some 100 us."""
 

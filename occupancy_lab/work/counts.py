@@ -179,7 +179,7 @@ class Access:
         where an execution of a store is.
         """
         is_long = self.piece_bytes is None or self.piece_bytes >= LINE
-        if is_long and (self.reads or not self.writes):
+        if is_long and self.reads:
             return 1.0
         return max(self.lines.most * LINE / max(self.sectors.most * SECTOR, 1.0), 1.0)
 

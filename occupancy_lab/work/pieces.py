@@ -125,7 +125,9 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, flow: Early = NO
     The L2 cache merges what is known to be in one line before it writes the line, but for lines
     that are `resumed`. At unknown addresses it merges what comes while a line stays.
     """
-    whole, lines = tensor.written_whole.low, tensor.written_lines or 0
+    stored = max(tensor.written_whole.low + flow.twice, 1)
+    lines = max((tensor.written_lines or 0) + flow.resumed, stored) / stored
+    at_once = min(flow.filled.low / stored, 1.0)
     each = []
     for one in accesses:
         if not one.writes or not one.piece_bytes or not one.sectors.most:
@@ -135,15 +137,9 @@ def written_cost(accesses: Iterable[Access], tensor: Footprint, flow: Early = NO
             piece = piece if piece > LINE else _request(one)
             cost = WRITTEN_PIECE / max(piece, _covered(one, flow.stays) * LINE)
         else:
-            of_line = (
-                LINE * ADJOINING
-                if one.adjoins
-                else max(LINE, LINE * WRITTEN_PIECE / max(piece, LINE))
-            )
-            stored = max(whole + flow.twice, 1)
-            cost = of_line / LINE * max(lines + flow.resumed, stored) / stored
-            early_share = min(flow.filled.low / stored, 1.0)
-            cost += early_share * max(of_line / _request(one) - cost, 0.0)
+            a_line = ADJOINING if one.adjoins else max(WRITTEN_PIECE / max(piece, LINE), 1.0)
+            cost = a_line * lines
+            cost += at_once * max(a_line * LINE / _request(one) - cost, 0.0)
         each.append((one.sectors.most, max(cost, 1.0)))
     return mean(each)
 
