@@ -33,8 +33,6 @@ WIDEST_ACCESS = 16
 """Bytes of the widest global load or store of one thread, on both vendors' GPUs here."""
 CROWDED = 0.75
 """The share of the registers that a thread may have from which on twice the work would spill."""
-FIXED = ("launch", "code")
-"""The parts of a time that no setting shortens."""
 MOST_ELEMENTS = 1 << 15
 """The largest product of the two largest blocks that is tried: larger ones compile slowly and do
 not fit the registers of a program's threads."""
@@ -321,7 +319,7 @@ def _shapes(record: Record) -> Iterator[dict[str, Any]]:
       for BLOCK_K, which does not make the accumulator larger.
     """
     own, counts = record.prediction, record.counts
-    if own is None or counts is None or own.bound in FIXED:
+    if own is None or counts is None or own.bound == "launch":
         return
     if any(one.assumed is None for one in counts.unknowns):
         return

@@ -12,7 +12,7 @@ from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.commands import further_away
 from occupancy_lab.explaining.facts import number_headers, numbers
 from occupancy_lab.explaining.grids import GRID, added_tensors, grown_tensors, splits_of
-from occupancy_lab.explaining.neighbours import FIXED, Neighbour, blocks_of, predicted_us, rank
+from occupancy_lab.explaining.neighbours import Neighbour, blocks_of, predicted_us, rank
 from occupancy_lab.explaining.work import line_words
 from occupancy_lab.options import CAPS, NAMES
 from occupancy_lab.prediction import Prediction, part_words
@@ -319,7 +319,7 @@ def without_blocks(case: Case) -> Iterator[str]:
     record, own, blocks = case.record, case.record.prediction, blocks_of(case.record)
     unknowns = () if record.counts is None else record.counts.unknowns
     missing = next((one for one in unknowns if one.assumed is None), None)
-    if own is None or own.bound in FIXED or not blocks:
+    if own is None or own.bound == "launch" or not blocks:
         return
     if missing is not None:
         given = missing.tensor is not None or missing.name in record.arguments

@@ -116,7 +116,7 @@ class Rounds:
         self.issued = issue + self.own.get(LSU, 0.0)
         scheduled = [cycles for pipe, cycles in self.own.items() if pipe in SCHEDULED]
         others = [cycles for pipe, cycles in self.own.items() if pipe not in SCHEDULED]
-        self.units = (_norm(scheduled, SCHEDULED_OVERLAP), *others)
+        self.units = (_norm(scheduled, SCHEDULED_OVERLAP), *others, demand.program.port_cycles)
         """The cycles of the schedulers with their pipes, and those of each other unit."""
         self.turn = min(max(special, issue), self.tensor) if demand.takes_turns else 0.0
         """Cycles that programs lose where their tensor cores and special functions take turns,
@@ -312,13 +312,14 @@ class Rounds:
         each = demand.programs / active
         own = {**self.own, "local": self.spilled(self.missing, active)}
         even = each / self.at_once
-        busiest, refetched = max(self.own.values(), default=0.0), demand.program.refetch_cycles
+        busiest = max(self.own.values(), default=0.0)
+        refetched, fetching = demand.program.refetch_cycles, demand.program.port_cycles
         turns = max(even, 1.0)
         outside = self.outside(active, each, each)
         outside["l2"] = max(outside["l2"], outside.pop("stores"))
         found = {
             "launch": self.launch_us,
-            "code": self.code_us() + turns * refetched / self.mhz,
+            "code": self.code_us() + max(turns * refetched, each * fetching) / self.mhz,
             "latency": turns * (self.alone - busiest - refetched) / self.mhz,
             **{name: each * cycles / self.mhz for name, cycles in own.items()},
             **{name: one / self.mhz for name, one in outside.items()},

@@ -624,6 +624,9 @@ class Program:
     """The part of `alone` that is spent on waiting for code that the instruction caches evicted."""
     memory_code_cycles: float = field(default=0.0, kw_only=True)
     """Additional cycles that the program waits where the L2 cache misses that code too."""
+    port_cycles: float = field(default=0.0, kw_only=True)
+    """Cycles for which its fetches of evicted code keep the multiprocessor's instruction cache
+    busy."""
     local_loaded: float = field(default=0.0, kw_only=True)
     """Bytes that its warps load from local memory."""
     local_stored: float = field(default=0.0, kw_only=True)

@@ -109,7 +109,8 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
             for one in counts.TRANSFERS
         ),
         refetch_cycles=(alone[1] - kept) / weight,
-        memory_code_cycles=replay.memory_code_cycles,
+        memory_code_cycles=replay.fetches.memory_cycles,
+        port_cycles=replay.fetches.port_cycles,
         waits=sum(entered[one] for one in waiting) / weight,
         phases=phases(code, executions) / weight,
         fences=sum(

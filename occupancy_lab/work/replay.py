@@ -17,7 +17,7 @@ from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.work import operations, waits
 from occupancy_lab.work.counts import CACHED_CYCLES, GlobalAccess
-from occupancy_lab.work.memory import beyond
+from occupancy_lab.work.fetches import CODE_BYTES, NEAR_CODE_BYTES, fetches
 from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU
 from occupancy_lab.work.slices import EXIT, Block, Code
 
@@ -31,20 +31,10 @@ READ_CYCLES, TENSOR_CYCLES = 14.0, 33.0
 BULK_CYCLES, BARRIER_CYCLES = 250.0, 20.0
 """The extra latency of a TMA copy compared with a load, and that of a barrier that all warps have
 reached."""
-CODE_CYCLES, CODE_BYTES = 18.0, 128
-"""Cycles to fetch the next line of code, and its bytes, where no cache of the multiprocessor holds
-it yet. With this value the waits of ten softmaxes of 100 to 500 such lines are as Nsight Compute
-samples them on an H100; `calibrate` measures 11.7 cycles more than a line takes to issue."""
-NEAR_CODE_BYTES, CODE_LOST = 32 * 1024, 1.2
-"""The size of the schedulers' own instruction caches, and the multiple of a cache's size at which
-code that is executed repeatedly no longer hits in it."""
-FETCH_CYCLES, FAR_FETCH_CYCLES, MEMORY_FETCH_CYCLES = 22.5, 48.3, 102.0
-"""Cycles from one line of code to the next on a miss in these caches, on one in the
-multiprocessor's instruction cache, and on one in the L2 cache as well. Measured with straight code
-of 2 to 320 KiB, executed once per launch and in a loop, by 1 to 8 warps, on an H200."""
-CODE_STAYS = 0.5
-"""The share of the instruction cache that still holds the code of the launch before, where that
-code is larger than the cache. From the same measurements."""
+CODE_CYCLES = 18.0
+"""Cycles to fetch the next line of code where no cache of the multiprocessor holds it yet. With
+this value the waits of ten softmaxes of 100 to 500 such lines are as Nsight Compute samples them on
+an H100; `calibrate` measures 11.7 cycles more than a line takes to issue."""
 BARRIER, LEFT_BIT, TRY_WAIT = 0x11D, 47, 2
 """The opcode of a barrier; the bit of a DEPBAR that lets some groups continue; the form of a SYNCS
 that waits for TMA copies."""
@@ -189,41 +179,21 @@ class Replay:
         for header, inside in code.loops.items():
             for start in inside:
                 self._around[start].append(header)
-        self._fetch, lost = self._fetches(architecture)
-        self.loses_code = any(self._fetch.values())
+        self.fetches = fetches(
+            {start: {one.line for one in some} for start, some in self._steps.items()},
+            code.loops,
+            executions,
+            entered,
+            num_warps=num_warps,
+            cache=architecture.instruction_cache_bytes,
+        )
+        self.loses_code = any(self.fetches.cycles.values())
         """Whether code is executed again after the instruction caches have evicted it."""
-        self.memory_code_cycles = lost * (MEMORY_FETCH_CYCLES - FAR_FETCH_CYCLES)
-        """Additional cycles of waiting where the L2 cache misses what they have evicted."""
         self._periods = {header: self._period(inside) for header, inside in code.loops.items()}
         self._ways_in: dict[int, int] = defaultdict(int)
         for start in self._steps:
             for other in code.blocks[start].successors:
                 self._ways_in[other] += 1
-
-    def _fetches(self, architecture: CudaArchitecture) -> tuple[dict[int, float], float]:
-        """Return the cycles to fetch a line of code again, by block, and the lines fetched from L2.
-
-        The cycles depend on the code that is executed before the line is executed again: a loop's
-        or the whole program's. The lines are those that miss in the instruction cache where the
-        launch before was the same.
-        """
-        own = {start: {one.line for one in steps} for start, steps in self._steps.items()}
-        cache = architecture.instruction_cache_bytes
-
-        def lost(blocks: Iterable[int], stays: float) -> tuple[float, float, int]:
-            lines = len(set[int]().union(*(own.get(one, ()) for one in blocks)))
-            size = max(lines * CODE_BYTES, 1)
-            far = beyond(size / cache, CODE_LOST) * (1.0 - stays * cache / size)
-            return beyond(size / NEAR_CODE_BYTES, CODE_LOST), far, lines
-
-        def cycles(near: float, far: float) -> float:
-            return near * FETCH_CYCLES + far * (FAR_FETCH_CYCLES - FETCH_CYCLES)
-
-        near, far, lines = lost(own, CODE_STAYS)
-        found = dict.fromkeys(own, cycles(near, far))
-        for inside in sorted(self._code.loops.values(), key=len):
-            found |= dict.fromkeys(inside, cycles(*lost(inside, 0.0)[:2]))
-        return found, far * lines
 
     def _period(self, inside: Iterable[int]) -> int:
         """Return how many passes ahead a loop of these blocks prefetches."""
@@ -370,7 +340,7 @@ class Replay:
             stall, waited, result, operands, kind, _, pipe, cycles, busy, latency, _, _, at = one
             if at != line and fetches:
                 line = at
-                now = self._come_to(line, self._fetch[start], now)
+                now = self._come_to(line, self.fetches.cycles[start], now)
             for place in waited:
                 if ready[place] > now:  # noqa: PLR1730
                     now = ready[place]

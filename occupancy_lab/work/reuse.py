@@ -21,7 +21,7 @@ from occupancy_lab.work.counts import SECTOR, Reuse
 from occupancy_lab.work.tiles import GRID_AXES
 from occupancy_lab.work.tilewise import classes, numbered
 
-MOST_STEPS, MOST_CELLS = 256, 2**15
+MOST_STEPS, MOST_CELLS = 256, 2**18
 """The most steps of a launch, and the most programs times iterations of an access to consider."""
 MORE_CELLS = 8
 """How many more are considered of stores to parts of cache lines, whose next iteration often stores
@@ -276,7 +276,7 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
         [np.full(len(one.starts), READS * one.reads + WRITES * one.writes) for one in several]
     )
     key = (block * steps + np.concatenate([one.steps for one in several])) * 4 + how
-    key.sort(kind="stable")
+    key.sort()
     begins = np.flatnonzero(np.concatenate([[True], key[1:] >> 2 != key[:-1] >> 2]))
     how = np.bitwise_or.reduceat(key & (READS | WRITES), begins)
     reads, writes = how & READS > 0, how & WRITES > 0

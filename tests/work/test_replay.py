@@ -9,8 +9,8 @@ from compare_work import executed_of
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import architectures
-from occupancy_lab.work import operations, replay
-from occupancy_lab.work.counts import LATENCIES, Amount, GlobalAccess, Place
+from occupancy_lab.work import fetches, operations, replay
+from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, Amount, GlobalAccess, Place
 from occupancy_lab.work.pipes import pipe_of
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code
@@ -58,7 +58,7 @@ def replayed(
     num_warps: int = 4,
     latency: float = 500.0,
     accesses: Mapping[int, GlobalAccess] = MappingProxyType({}),
-    local: float = replay.CACHED_CYCLES,
+    local: float = CACHED_CYCLES,
     line: float = 0.0,
 ) -> float:
     """Return the cycles of a program that executes each instruction once.
@@ -148,7 +148,7 @@ def test_code_is_waited_for_where_it_is_executed_faster_than_it_comes() -> None:
 )
 def test_evicted_code_takes_the_measured_time(kib: int, cycles: float) -> None:
     """A line of repeatedly executed code takes the time measured on an H200, by the code's size."""
-    lines = kib * 1024 // replay.CODE_BYTES
+    lines = kib * 1024 // fetches.CODE_BYTES
     assert pass_cycles(0, 8 * lines - 1) / lines == pytest.approx(cycles, rel=0.22)
 
 
@@ -161,7 +161,7 @@ def test_straight_code_takes_the_measured_time(kib: int, us: float, cold_us: flo
     found = replay_of(code_of(*[FAST] * (kib * 1024 // 16)))
     cycles = found.cycles(500.0)
     assert cycles / MHZ == pytest.approx(us, rel=0.08)
-    assert (cycles + found.memory_code_cycles) / MHZ == pytest.approx(cold_us, rel=0.08)
+    assert (cycles + found.fetches.memory_cycles) / MHZ == pytest.approx(cold_us, rel=0.08)
 
 
 def test_only_a_loops_own_size_evicts_its_code() -> None:
