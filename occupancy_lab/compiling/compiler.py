@@ -38,7 +38,7 @@ from occupancy_lab.compiling.process import (
     compile_here,
     compile_on_cluster,
 )
-from occupancy_lab.compiling.store import Store, key_as_json, key_digest, make_directory
+from occupancy_lab.compiling.store import Store, key_as_json, key_digest
 from occupancy_lab.compiling.texts import Compiled, Texts, unpack
 from occupancy_lab.errors import (
     CompileError,
@@ -157,12 +157,13 @@ class Compiler:
         file = kernel_file(name)
         if file is None or not os.access(file, os.R_OK) or not file.is_file():
             return  # the import itself will say why
-        content, known = file.read_bytes(), None
-        if self.store.directory is not None:
-            versions = f"{sys.version} {triton_version()}".encode()
-            name = hashlib.sha256(versions + content).hexdigest()
-            known = self.store.directory / "imported" / name
-        if known is not None and known.exists():
+        content = file.read_bytes()
+        key = {
+            "python": sys.version,
+            "triton": triton_version(),
+            "file": hashlib.sha256(content).hexdigest(),
+        }
+        if self.store.get_line("imported", key) is not None:
             return
         with self._progressing(f"importing {file.name} ..."):
             if self._forks(sys.executable) and TORCH.search(content):
@@ -173,11 +174,7 @@ class Compiler:
         if failure is not None:
             is_named = failure.reason.startswith(str(file))
             refuse(failure.reason if is_named else f"{file} cannot be imported: {failure.reason}")
-        if known is not None:
-            with contextlib.suppress(OSError):
-                make_directory(known.parent.parent)
-                known.parent.mkdir(exist_ok=True)
-                known.touch()
+        self.store.put_line("imported", key, "")
 
     def resources(self, wanted: Compilation) -> Resources:
         """Return what one program of *wanted* takes.
@@ -248,7 +245,7 @@ class Compiler:
             self._outcomes[name] = failure_of(error)
             return name
         if self._retry_failed:
-            self.store.forget_failure(key)
+            self.store.forget("failures", key)
         stored = self.store.get(key) or self.store.get_failure(key)
         if stored is not None:
             self._outcomes[name] = stored

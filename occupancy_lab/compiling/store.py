@@ -1,4 +1,4 @@
-"""Keeps compiled results between runs: resources and texts, one JSON file per key."""
+"""Keeps compiled results and what follows from them between runs, one JSON file per key."""
 
 from __future__ import annotations
 
@@ -72,11 +72,6 @@ def _checksum(values: Mapping[str, Any]) -> str:
     return key_digest({name: value for name, value in values.items() if name != CHECKSUM})
 
 
-def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *values* with their checksum, in the form that `read_kept` reads from JSON."""
-    return {**values, CHECKSUM: _checksum(values)}
-
-
 def write_kept(path: Path, values: Mapping[str, Any]) -> None:
     """Write *values* with their checksum to *path* as JSON, completely or not at all.
 
@@ -85,11 +80,12 @@ def write_kept(path: Path, values: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():  # an empty folder may be in the file's place
         path.rmdir()
-    replace_file(path, (json.dumps(with_checksum(values), indent=1, default=repr) + "\n").encode())
+    whole = {**values, CHECKSUM: _checksum(values)}
+    replace_file(path, (json.dumps(whole, indent=1, default=repr) + "\n").encode())
 
 
 class Store:
-    """Keeps resources by key, for any number of processes.
+    """Keeps resources, texts and lines by key, for any number of processes.
 
     Each entry is written beside its place and renamed in one step, and contains its whole key and a
     checksum, so a reader sees all of an entry or nothing. An entry that is unreadable or damaged
@@ -138,15 +134,15 @@ class Store:
         if len(packed) < MOST_TEXT_BYTES:
             self._keep("texts", key, {"packed": packed})
 
-    def get_counted(self, key: Mapping[str, Any]) -> str | None:
-        """Return the counts of a launch kept under *key*, as they were given to `put_counted`."""
-        line = self._read("counted", key, MOST_TEXT_BYTES).get("line")
+    def get_line(self, kind: str, key: Mapping[str, Any]) -> str | None:
+        """Return the line of a *kind* kept under *key*, as it was given to `put_line`, or None."""
+        line = self._read(kind, key, MOST_TEXT_BYTES).get("line")
         return line if isinstance(line, str) else None
 
-    def put_counted(self, key: Mapping[str, Any], line: str) -> None:
-        """Keep the counts of a launch, as a line of JSON, under *key*."""
+    def put_line(self, kind: str, key: Mapping[str, Any], line: str) -> None:
+        """Keep a line of JSON under *key*, unless it is too long to be read."""
         if len(json.dumps(line)) + MOST_BYTES <= MOST_TEXT_BYTES:  # leaves room for the key
-            self._keep("counted", key, {"line": line})
+            self._keep(kind, key, {"line": line})
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and the file that remembers it; or None."""
@@ -164,11 +160,19 @@ class Store:
         self._keep("failures", key, {"status": failure.status, "reason": failure.reason})
         return self.get_failure(key) or failure
 
-    def forget_failure(self, key: Mapping[str, Any]) -> None:
-        """Forget that *key* did not compile."""
+    def forget(self, kind: str, key: Mapping[str, Any]) -> None:
+        """Forget what a *kind* has under *key*, such as the reason why it did not compile."""
         if self.directory is not None:
             with contextlib.suppress(OSError):
-                _path(self.directory, "failures", key).unlink()
+                _path(self.directory, kind, key).unlink()
+
+    def forget_before(self, kind: str, seconds: float) -> None:
+        """Forget what a *kind* has from before a time in *seconds*, as files have it."""
+        if self.directory is not None:
+            for path in self.directory.glob(f"{kind}/*/*.json"):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < seconds:
+                        path.unlink()
 
     def _read(self, kind: str, key: Mapping[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
         """Return the fields of an entry; none if it is absent."""

@@ -204,9 +204,9 @@ def test_a_failure_says_where_it_is_remembered(tmp_path: Path) -> None:
     assert kept.reason.startswith("ptxas does not like it; remembered in ")
     assert f" {only_entry(tmp_path)}," in kept.reason
     assert "--retry-failed" in kept.reason
-    store.forget_failure(KEY)
+    store.forget("failures", KEY)
     assert store.get_failure(KEY) is None
-    store.forget_failure(KEY)
+    store.forget("failures", KEY)
 
 
 def test_a_failure_that_is_not_kept_names_no_file(tmp_path: Path) -> None:
@@ -214,7 +214,7 @@ def test_a_failure_that_is_not_kept_names_no_file(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for store in (Store(None), Store(tmp_path / "file" / "below")):
         assert store.put_failure(KEY, FAILURE) == FAILURE
-        store.forget_failure(KEY)
+        store.forget("failures", KEY)
 
 
 def test_nobody_else_can_write_to_a_new_store(tmp_path: Path) -> None:
@@ -401,6 +401,6 @@ def test_counts_are_kept_as_far_as_they_can_be_read(
 ) -> None:
     """Long counts are kept unless they are too long to be read back."""
     store = Store(tmp_path)
-    store.put_counted({"kernel": "one"}, line)
-    assert store.get_counted({"kernel": "one"}) == (line if kept else None)
+    store.put_line("counted", {"kernel": "one"}, line)
+    assert store.get_line("counted", {"kernel": "one"}) == (line if kept else None)
     assert any(tmp_path.rglob("*.json")) is kept
