@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -15,17 +14,15 @@ from typing import Any
 from occupancy_lab.compiling.texts import Texts, unpack
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_bytes, replace_file
-from occupancy_lab.values import INT64_MAX, Failure, Resources, Status
+from occupancy_lab.values import Failure, Resources
+from occupancy_lab.workers.messages import from_line, to_line
 
 CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
-MOST_BYTES = 2**20
-"""The largest stored file that is read, bytes; an entry has some 2000."""
-MOST_TEXT_BYTES = 16 * MOST_BYTES
-"""The same for a file with a kernel's compressed texts; that of a matmul has some 60,000."""
+MOST_BYTES, KEY_BYTES = 16 << 20, 1 << 20
+"""The largest stored file that is read, bytes, and how much of it is left for the key. Resources
+have some 2000, the compressed texts of a matmul some 60,000."""
 CHECKSUM = "sha256"
 """The name under which a stored file has the checksum of the rest."""
-_FIELDS = {field.name for field in dataclasses.fields(Resources)}
-_NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
 
 
 def store_directory() -> Path:
@@ -85,7 +82,7 @@ def write_kept(path: Path, values: Mapping[str, Any]) -> None:
 
 
 class Store:
-    """Keeps resources, texts and lines by key, for any number of processes.
+    """Keeps lines of JSON by kind and key, for any number of processes.
 
     Each entry is written beside its place and renamed in one step, and contains its whole key and a
     checksum, so a reader sees all of an entry or nothing. An entry that is unreadable or damaged
@@ -109,56 +106,68 @@ class Store:
             return None
         try:
             make_directory(self.directory)
-            has_room = shutil.disk_usage(self.directory).free > MOST_TEXT_BYTES
+            has_room = shutil.disk_usage(self.directory).free > MOST_BYTES
         except OSError:
             return None
         is_free = has_room and os.access(self.directory, os.W_OK)
         return self.directory / "triton-cache" if is_free else None
 
+    def get_line(self, kind: str, key: Mapping[str, Any]) -> str | None:
+        """Return the line of a *kind* kept under *key*, as it was given to `put_line`, or None."""
+        if self.directory is None:
+            return None
+        try:
+            entry = read_kept(read_bytes(_path(self.directory, kind, key), MOST_BYTES))
+        except (OSError, ValueError):
+            return None
+        whole = entry.keys() == {"key", "line", CHECKSUM}
+        same = whole and key_digest(entry["key"]) == key_digest(key)
+        return entry["line"] if same and isinstance(entry["line"], str) else None
+
+    def put_line(self, kind: str, key: Mapping[str, Any], line: str) -> None:
+        """Keep a line of a *kind* under *key*, unless it is too long to be read."""
+        if self.directory is None or len(json.dumps(line)) + KEY_BYTES > MOST_BYTES:
+            return
+        with contextlib.suppress(OSError):
+            make_directory(self.directory)
+            write_kept(_path(self.directory, kind, key), {"key": key, "line": line})
+
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""
-        fields = self._read("resources", key)
-        return Resources(**fields) if _is_whole(fields) else None
+        found: Resources | None = self._value(Resources, "resources", key)
+        return found
 
     def put(self, key: Mapping[str, Any], resources: Resources) -> None:
         """Keep *resources* under *key*."""
-        self._keep("resources", key, dataclasses.asdict(resources))
+        self.put_line("resources", key, to_line(resources))
 
     def get_texts(self, key: Mapping[str, Any]) -> Texts | None:
         """Return the texts of the kernel that was compiled under *key*, or None."""
-        packed = self._read("texts", key, MOST_TEXT_BYTES).get("packed")
-        return unpack(packed) if isinstance(packed, str) else None
+        return unpack(self.get_line("texts", key) or "")
 
     def put_texts(self, key: Mapping[str, Any], packed: str) -> None:
         """Keep texts, as `Texts.pack` gives them, under *key*."""
-        if len(packed) < MOST_TEXT_BYTES:
-            self._keep("texts", key, {"packed": packed})
-
-    def get_line(self, kind: str, key: Mapping[str, Any]) -> str | None:
-        """Return the line of a *kind* kept under *key*, as it was given to `put_line`, or None."""
-        line = self._read(kind, key, MOST_TEXT_BYTES).get("line")
-        return line if isinstance(line, str) else None
-
-    def put_line(self, kind: str, key: Mapping[str, Any], line: str) -> None:
-        """Keep a line of JSON under *key*, unless it is too long to be read."""
-        if len(json.dumps(line)) + MOST_BYTES <= MOST_TEXT_BYTES:  # leaves room for the key
-            self._keep(kind, key, {"line": line})
+        self.put_line("texts", key, packed)
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and the file that remembers it; or None."""
-        fields = self._read("failures", key)
-        if self.directory is None or fields.keys() != {"status", "reason"}:
-            return None
-        if fields["status"] not in [*Status] or not isinstance(fields["reason"], str):
+        found: Failure | None = self._value(Failure, "failures", key)
+        if found is None or self.directory is None:
             return None
         path = _path(self.directory, "failures", key)
-        reason = f"{fields['reason']}; remembered in {path}, --retry-failed compiles it again"
-        return Failure(Status(fields["status"]), reason)
+        reason = f"{found.reason}; remembered in {path}, --retry-failed compiles it again"
+        return Failure(found.status, reason)
 
     def put_failure(self, key: Mapping[str, Any], failure: Failure) -> Failure:
         """Keep why *key* did not compile, and return it as `get_failure` does from now on."""
-        self._keep("failures", key, {"status": failure.status, "reason": failure.reason})
+        self.put_line("failures", key, to_line(failure))
         return self.get_failure(key) or failure
+
+    def _value(self, of: Any, kind: str, key: Mapping[str, Any]) -> Any:
+        try:
+            return from_line(of, self.get_line(kind, key) or "")
+        except ValueError:
+            return None
 
     def forget(self, kind: str, key: Mapping[str, Any]) -> None:
         """Forget what a *kind* has under *key*, such as the reason why it did not compile."""
@@ -174,27 +183,6 @@ class Store:
                     if path.stat().st_mtime < seconds:
                         path.unlink()
 
-    def _read(self, kind: str, key: Mapping[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
-        """Return the fields of an entry; none if it is absent."""
-        if self.directory is None:
-            return {}
-        try:
-            entry = read_kept(read_bytes(_path(self.directory, kind, key), most))
-        except (OSError, ValueError):
-            return {}
-        whole = entry.keys() == {"key", kind, CHECKSUM}
-        if not whole or key_digest(entry["key"]) != key_digest(key):
-            return {}
-        fields = entry[kind]
-        return fields if isinstance(fields, dict) else {}
-
-    def _keep(self, kind: str, key: Mapping[str, Any], fields: dict[str, Any]) -> None:
-        if self.directory is None:
-            return
-        with contextlib.suppress(OSError):
-            make_directory(self.directory)
-            write_kept(_path(self.directory, kind, key), {"key": key, kind: fields})
-
 
 def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
     digest = key_digest(key)
@@ -209,12 +197,3 @@ def key_digest(key: Any) -> str:
 def key_as_json(key: Any) -> str:
     """Return *key* as JSON that is the same for equal keys."""
     return json.dumps(key, sort_keys=True, default=repr)
-
-
-def _is_whole(fields: dict[str, Any]) -> bool:
-    numbers = all(
-        value is None or (type(value) is int and 0 <= value <= INT64_MAX)
-        for value in fields.values()
-    )
-    needed = fields.keys() == _FIELDS and None not in map(fields.get, _NEEDED)
-    return numbers and needed and fields["num_warps"] > 0

@@ -64,7 +64,7 @@ def kept(store: Path) -> list[dict[str, Any]]:
     for path in store.glob("unfinished/*/*.json"):
         with contextlib.suppress(FileNotFoundError):  # its command ended meanwhile
             entry = json.loads(path.read_text())
-            line = json.loads(entry["unfinished"]["line"])
+            line = json.loads(entry["line"])
             found.append({"batch": entry["key"]["batch"], **line})
     return found
 
