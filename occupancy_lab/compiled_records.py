@@ -110,35 +110,25 @@ def records_of(
     return found
 
 
-def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources | Failure]:
-    """Return the resources or the failure of each of *asked*, compiled together.
-
-    On Ctrl-C raises UnfinishedError with the results so far.
-    """
-    refused = [one.why_not() for one in asked]
-    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
-
-    def of_all(compiled: Iterable[Resources | Failure]) -> list[Resources | Failure]:
-        outcomes = iter(compiled)
-        return [next(outcomes) if failure is None else failure for failure in refused]
-
-    with closing(compiler):
-        try:
-            return of_all(compiler.compile([one.compilation for one in wanted]))
-        except UnfinishedError as interrupt:
-            raise UnfinishedError(of_all(interrupt.finished)) from interrupt
-
-
 def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
     """Return the record or the failure of each of *asked*, compiled together.
 
     On Ctrl-C raises UnfinishedError with the results so far.
     """
     triton = compiler.environment.triton
-    try:
-        return records_of(asked, compile_asked(asked, compiler), triton=triton)
-    except UnfinishedError as interrupt:
-        raise UnfinishedError(records_of(asked, interrupt.finished, triton=triton)) from interrupt
+    refused = [one.why_not() for one in asked]
+    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
+
+    def of_all(compiled: Iterable[Resources | Failure]) -> list[Record | Failed]:
+        outcomes = iter(compiled)
+        of_each = [next(outcomes) if failure is None else failure for failure in refused]
+        return records_of(asked, of_each, triton=triton)
+
+    with closing(compiler):
+        try:
+            return of_all(compiler.compile([one.compilation for one in wanted]))
+        except UnfinishedError as interrupt:
+            raise UnfinishedError(of_all(interrupt.finished)) from interrupt
 
 
 def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it
