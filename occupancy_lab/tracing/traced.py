@@ -431,6 +431,11 @@ class Traced:
     lesser: tuple[str, ...] = ()
     """Kernels for which nothing was tried, because enough others lose more."""
 
+    @property
+    def shown(self) -> tuple[TracedKernel, ...]:
+        """The kernels that are launched, or expected to be, in `order`."""
+        return order(one for one in self.kernels if one.expected)
+
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:
     """Return *kernels* with those that lose most time first.
