@@ -27,7 +27,7 @@ from occupancy_lab.occupancy.calculator import (
 )
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Config, Failure, Problem, Resources
-from occupancy_lab.work.counting import count_launches
+from occupancy_lab.work.counting import Counted, count_launches
 from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.signals import UnfinishedError
 
@@ -58,8 +58,8 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
     return record
 
 
-def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
-    """Return the record of the launch *bound* within a program, not counted yet."""
+def record_in_program(bound: BoundLaunch, calculation: Calculation, counted: Counted) -> Record:
+    """Return the record of the launch *bound* within a program, with its counts and its time."""
     launch = dataclasses.replace(bound.launch, in_program=True)
     return Record(
         kernel=bound.kernel,
@@ -73,7 +73,7 @@ def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
         calculation=calculation,
         plan=plan_launch(launch.grid, launch.work, calculation.resident_programs),
         triton_version="",
-    )
+    ).with_counts(counted)
 
 
 def failed(
@@ -110,35 +110,25 @@ def records_of(
     return found
 
 
-def compile_asked(asked: Sequence[Asked], compiler: Compiler) -> list[Resources | Failure]:
-    """Return the resources or the failure of each of *asked*, compiled together.
-
-    On Ctrl-C raises UnfinishedError with the results so far.
-    """
-    refused = [one.why_not() for one in asked]
-    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
-
-    def of_all(compiled: Iterable[Resources | Failure]) -> list[Resources | Failure]:
-        outcomes = iter(compiled)
-        return [next(outcomes) if failure is None else failure for failure in refused]
-
-    with closing(compiler):
-        try:
-            return of_all(compiler.compile([one.compilation for one in wanted]))
-        except UnfinishedError as interrupt:
-            raise UnfinishedError(of_all(interrupt.finished)) from interrupt
-
-
 def compile_runs(asked: Sequence[Asked], compiler: Compiler) -> list[Record | Failed]:
     """Return the record or the failure of each of *asked*, compiled together.
 
     On Ctrl-C raises UnfinishedError with the results so far.
     """
     triton = compiler.environment.triton
-    try:
-        return records_of(asked, compile_asked(asked, compiler), triton=triton)
-    except UnfinishedError as interrupt:
-        raise UnfinishedError(records_of(asked, interrupt.finished, triton=triton)) from interrupt
+    refused = [one.why_not() for one in asked]
+    wanted = [one for one, failure in zip(asked, refused, strict=True) if failure is None]
+
+    def of_all(compiled: Iterable[Resources | Failure]) -> list[Record | Failed]:
+        outcomes = iter(compiled)
+        of_each = [next(outcomes) if failure is None else failure for failure in refused]
+        return records_of(asked, of_each, triton=triton)
+
+    with closing(compiler):
+        try:
+            return of_all(compiler.compile([one.compilation for one in wanted]))
+        except UnfinishedError as interrupt:
+            raise UnfinishedError(of_all(interrupt.finished)) from interrupt
 
 
 def with_counts(  # noqa: PLR0913 - what is counted, by whom and what of it

@@ -32,7 +32,7 @@ import torch
 from record_files import read_table
 
 from occupancy_lab.compiling import triton_version
-from occupancy_lab.compiling.script import Changed, Script
+from occupancy_lab.compiling.script import Changed, Run, Script
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.values import Failure, Resources
@@ -342,7 +342,8 @@ def row_of(name: str, gpu: str) -> dict[str, Any]:
     began = time.monotonic()
     with tempfile.TemporaryFile("w+") as printed, printed_to(printed):
         try:
-            script = Script(file, find_gpu(gpu), None, arguments=tuple(arguments), timeout=TIMEOUT)
+            run = Run(file, find_gpu(gpu), arguments=tuple(arguments), seconds=TIMEOUT)
+            script = Script(run)
         except InputError as error:
             return {**row, "status": "refused", "stopped": str(error)}
         with script:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from record_files import read_table, table_bytes
 
 from occupancy_lab.asked import ask
-from occupancy_lab.compiled_records import compile_asked, compile_runs, with_counts
+from occupancy_lab.compiled_records import compile_runs, with_counts
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.gpus import find_gpu
@@ -97,7 +97,7 @@ def main() -> None:
             ask(chosen_kernel(row["kernel"]), row_problem(row), row_config(row), find_gpu(gpu))
             for row, *_ in launches
         ]
-        compile_asked(asked, Compiler(store_directory()))
+        compile_runs(asked, Compiler(store_directory()))
         calls = {
             place: partial(fill, launches[place : place + PART], asked[place : place + PART])
             for place in range(0, len(launches), PART)

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 
 from recorded_work import recorded_launches
 
+from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.record import Record
-from occupancy_lab.tracing.traced import GridLaunches, Process, TracedKernel, launch_record
+from occupancy_lab.tracing.traced import GridLaunches, Process, TracedKernel
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counting import Counting, count_launch
 
@@ -51,9 +52,7 @@ def worked() -> Record:
     resident = calculated().resident_programs
     counting = Counting(LAUNCH.texts, bound, LAUNCH.grid, {}, resident)
     counted = count_launch(counting, Store(None))
-    found = launch_record(bound, counted, calculated())
-    assert found is not None
-    return found
+    return record_in_program(bound, calculated(), counted)
 
 
 def traced_kernel(

@@ -122,15 +122,15 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     *,
     name: str = "",
     present: bool = False,
-    texts: bool = False,
 ) -> Compiled:
-    """Return what one program of *launch* takes on *target*, from *store* or a compile.
+    """Return what one program of *launch* takes on *target*, and the kernel's texts.
+
+    Both are from *store* or from a compile.
 
     *function* is the JITFunction that is launched, and errors call it *name*. *present* means that
     the target's GPU is here: if Triton can use it, Triton's own driver compiles and loads the
     kernel, and the driver's numbers must equal those of the binary. The user's Triton cache is
-    neither read nor written. The result has the kernel's texts if *texts* is set or if the kernel
-    was compiled anew; otherwise they are "".
+    neither read nor written.
 
     Raises InputError for arguments that *function* does not have, TargetError if the installed
     Triton has no compiler for *target*, CompileError if it cannot compile this kernel, and
@@ -138,9 +138,9 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
     """
     key = resource_key(function, launch, target)
     check_options(function, launch, target)
-    resources, kept = store.get(key), store.get_texts(key) if texts else None
-    if resources is not None and (kept is not None or not texts):
-        return Compiled(resources, "" if kept is None else kept.pack())
+    resources, texts = store.get(key), store.get_line("texts", key)
+    if resources is not None and texts is not None:
+        return Compiled(resources, texts)
     name = name or function.__name__
     with _COMPILING, own_cache(store.triton_cache):
         loadable = present and _has_active_driver()

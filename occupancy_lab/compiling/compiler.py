@@ -38,8 +38,8 @@ from occupancy_lab.compiling.process import (
     compile_here,
     compile_on_cluster,
 )
-from occupancy_lab.compiling.store import Store, key_as_json, key_digest, make_directory
-from occupancy_lab.compiling.texts import Compiled, Texts, unpack
+from occupancy_lab.compiling.store import Store, key_as_json, key_digest
+from occupancy_lab.compiling.texts import Texts, unpack
 from occupancy_lab.errors import (
     CompileError,
     CompileTimeoutError,
@@ -157,12 +157,13 @@ class Compiler:
         file = kernel_file(name)
         if file is None or not os.access(file, os.R_OK) or not file.is_file():
             return  # the import itself will say why
-        content, known = file.read_bytes(), None
-        if self.store.directory is not None:
-            versions = f"{sys.version} {triton_version()}".encode()
-            name = hashlib.sha256(versions + content).hexdigest()
-            known = self.store.directory / "imported" / name
-        if known is not None and known.exists():
+        content = file.read_bytes()
+        key = {
+            "python": sys.version,
+            "triton": triton_version(),
+            "file": hashlib.sha256(content).hexdigest(),
+        }
+        if self.store.get_line("imported", key) is not None:
             return
         with self._progressing(f"importing {file.name} ..."):
             if self._forks(sys.executable) and TORCH.search(content):
@@ -173,11 +174,7 @@ class Compiler:
         if failure is not None:
             is_named = failure.reason.startswith(str(file))
             refuse(failure.reason if is_named else f"{file} cannot be imported: {failure.reason}")
-        if known is not None:
-            with contextlib.suppress(OSError):
-                make_directory(known.parent.parent)
-                known.parent.mkdir(exist_ok=True)
-                known.touch()
+        self.store.put_line("imported", key, "")
 
     def resources(self, wanted: Compilation) -> Resources:
         """Return what one program of *wanted* takes.
@@ -218,17 +215,21 @@ class Compiler:
         missing: dict[str, Compilation] = {}
         names = [self._look_up(one) for one in wanted]
         for name, one in dict(zip(names, wanted, strict=True)).items():
-            key = self._keys.get(name)
-            texts = unpack(self._texts.get(name, ""))
-            if texts is None and key is not None:
-                texts = self.store.get_texts(key)
+            texts = self._known_texts(name)
             if texts is None and not isinstance(self._outcomes.get(name), Failure):
                 missing[name] = one
             else:
                 found[name] = texts
-        self._compile_missing(missing, texts=True)
-        found |= {name: unpack(self._texts.get(name, "")) for name in missing}
+        self._compile_missing(missing)
+        found |= {name: self._known_texts(name) for name in missing}
         return [found[name] for name in names]
+
+    def _known_texts(self, name: str) -> Texts | None:
+        """Return the texts of *name* from memory, which has what the store does not keep."""
+        key = self._keys[name]
+        if name in self._texts or key is None:
+            return unpack(self._texts.get(name, ""))
+        return self.store.get_texts(key)
 
     def _look_up(self, wanted: Compilation) -> str:
         """Return the key of *wanted* in `_outcomes`, and fill the outcome if the store has it."""
@@ -248,14 +249,13 @@ class Compiler:
             self._outcomes[name] = failure_of(error)
             return name
         if self._retry_failed:
-            self.store.forget_failure(key)
+            self.store.forget("failures", key)
         stored = self.store.get(key) or self.store.get_failure(key)
         if stored is not None:
             self._outcomes[name] = stored
         return name
 
-    def _compile_missing(self, missing: dict[str, Compilation], *, texts: bool = False) -> None:
-        """Compile what is *missing*, and keep the *texts* of each in memory if they are needed."""
+    def _compile_missing(self, missing: dict[str, Compilation]) -> None:
         if not missing:
             return
         self._counted(0, len(missing))
@@ -271,11 +271,9 @@ class Compiler:
         with (
             self._progressing(f"compiling {words} ..."),
             contextlib.closing(
-                self._compile_in_threads(own)
-                if self._threads
-                else self._compile_apart(own, texts=texts)
+                self._compile_in_threads(own) if self._threads else self._compile_apart(own)
             ) as here,
-            contextlib.closing(self._compile_elsewhere(others, texts=texts)) as elsewhere,
+            contextlib.closing(self._compile_elsewhere(others)) as elsewhere,
         ):
             outcomes = itertools.chain(here, elsewhere)
             for count, (name, outcome) in enumerate(outcomes, start=1):
@@ -289,14 +287,12 @@ class Compiler:
             found = compile_together(launches, target, present=target in self._here)
             yield from zip(named, found, strict=True)
 
-    def _compile_apart(
-        self, own: dict[str, Compilation], *, texts: bool
-    ) -> Generator[tuple[str, Found]]:
+    def _compile_apart(self, own: dict[str, Compilation]) -> Generator[tuple[str, Found]]:
         """Compile functions that only this process has in forks: a compiler may hang or die."""
         apart = {name: one for name, one in own.items() if one.target not in self._here}
 
         def answering(one: Compilation) -> str:
-            return to_line(self._compile_here(one, texts=texts))
+            return to_line(self._compile_here(one))
 
         calls = {name: partial(answering, one) for name, one in apart.items()}
         with contextlib.closing(in_forks(calls, self._jobs, self._timeout)) as answers:
@@ -304,7 +300,7 @@ class Compiler:
                 yield name, self._answered(apart[name], answer, words)
         for name, one in own.items():
             if name not in apart:  # a GPU's driver does not work in a fork
-                yield name, self._compile_here(one, texts=texts)
+                yield name, self._compile_here(one)
 
     def _answered(self, one: Compilation, answer: str | None, words: str) -> Found:
         """Return the result that a fork sent for *one*, or a failure if the fork hung or died."""
@@ -317,25 +313,20 @@ class Compiler:
         found: Found = from_line(Found, answer)
         return found
 
-    def _compile_here(self, one: Compilation, *, texts: bool) -> Found:
-        texts = texts or not self.store.keeps
+    def _compile_here(self, one: Compilation) -> Found:
         try:
-            found = compile_launch(
+            return compile_launch(
                 one.function,
                 one.launch,
                 one.target,
                 self.store,
                 name=one.title,
                 present=one.target in self._here,
-                texts=texts,
             )
         except OccupancyLabError as error:
             return failure_of(error)
-        return found if texts else found.resources
 
-    def _compile_elsewhere(
-        self, wanted: dict[str, Compilation], *, texts: bool
-    ) -> Generator[tuple[str, Found]]:
+    def _compile_elsewhere(self, wanted: dict[str, Compilation]) -> Generator[tuple[str, Found]]:
         kept = str(self.store.directory) if self.store.keeps and not self._scheduler else None
         requests = {}
         for name, one in wanted.items():
@@ -348,7 +339,6 @@ class Compiler:
                 kept,
                 present=present,
                 key=None if key is None else key_as_json(key),
-                texts=texts or kept is None or key is None,
             )
         python = self.environment.python
         if self._scheduler is not None:
@@ -363,16 +353,16 @@ class Compiler:
     def _keep(self, name: str, outcome: Found) -> Outcome:
         """Store an outcome unless a retry may well give another, and return it."""
         key = self._keys[name]
-        if isinstance(outcome, Compiled):
-            self._texts[name] = outcome.texts
-            if key is not None:
-                self.store.put_texts(key, outcome.texts)
-            outcome = outcome.resources
-        if key is not None and isinstance(outcome, Resources):
-            self.store.put(key, outcome)
-        elif key is not None and isinstance(outcome, Failure) and outcome.lasting:
+        if isinstance(outcome, Failure):
+            if key is None or not outcome.lasting:
+                return outcome
             return self.store.put_failure(key, outcome)
-        return outcome
+        if key is not None:
+            self.store.put_texts(key, outcome.texts)
+            self.store.put(key, outcome.resources)
+        if key is None or self.store.get_line("texts", key) is None:
+            self._texts[name] = outcome.texts
+        return outcome.resources
 
     def _process(self, python: str) -> CompileProcess:
         if python not in self._processes:

@@ -32,12 +32,9 @@ WHOLE = ("instructions", "loop_instructions", "stall_cycles", "local_traffic")
 KINDS = tuple(name for name in COUNTERS if name not in WHOLE)
 """The kinds of instructions with a counter of their own, for one pass of the loop."""
 
-MOST_SIDE_ENTRIES = 32
-"""Back edges into loops with a second entry that are tried, since each may walk through the whole
-kernel; with more, nothing is known of the kernel. Compilers write loops with one entry."""
-
-MOST_LOOPS = 1000
-"""Back edges that `natural_loops` looks at, since each may walk through the whole kernel."""
+MOST_LOOPS, MOST_SIDE_ENTRIES = 1000, 32
+"""Back edges of a kernel, and those into loops with a second entry. Each may walk through the whole
+kernel: with more, nothing is known of it. Compilers write loops with one entry."""
 
 
 def count_issued(
@@ -65,17 +62,17 @@ def count_issued(
     if 0 not in successors:
         return Issued()
     reached, predecessors, back_edges = _walk(successors)
-    if not reached.keys() <= successors.keys():
+    if not reached <= successors.keys():
         return Issued()
-    loops = _outer_loops(reached, predecessors, back_edges)
+    loops = _loops(predecessors, back_edges)
     if loops is None:
         return Issued()
 
     def size(starts: Iterable[int]) -> int:
         return sum(len(blocks[start]) for start in starts)
 
-    loop = max(loops, key=size, default=None)
-    once = reached.keys() - (loop or set())
+    loop = max((loops[header] for header in sorted(loops)), key=size, default=None)
+    once = reached - (loop or set())
     passed = {number for start in (loop or reached) for number in blocks[start]}
     counted = Counter(kind for number, kind in kinds.items() if number in passed)
     return Issued(
@@ -96,9 +93,9 @@ def _successors(block: range, jumps: Mapping[int, Jump]) -> list[int]:
 
 def _walk(
     successors: Mapping[int, Sequence[int]],
-) -> tuple[dict[int, None], Mapping[int, list[int]], list[tuple[int, int]]]:
-    """Return the reachable blocks in the order of the walk, their predecessors, the back edges."""
-    reached, way, back_edges = {0: None}, {0}, []
+) -> tuple[set[int], Mapping[int, list[int]], list[tuple[int, int]]]:
+    """Return the reachable blocks, their predecessors, and the back edges."""
+    reached, way, back_edges = {0}, {0}, []
     left = [(0, iter(successors[0]))]
     while left:
         block, others = left[-1]
@@ -106,7 +103,7 @@ def _walk(
             if other in way:
                 back_edges.append((block, other))
             elif other not in reached:
-                reached[other] = None
+                reached.add(other)
                 way.add(other)
                 left.append((other, iter(successors.get(other, ()))))
                 break
@@ -120,59 +117,34 @@ def _walk(
     return reached, predecessors, back_edges
 
 
-def _outer_loops(
-    reached: Iterable[int],
-    predecessors: Mapping[int, Sequence[int]],
-    back_edges: Iterable[tuple[int, int]],
-) -> list[set[int]] | None:
-    """Return the blocks of each outermost natural loop, or None with too many side entries.
-
-    *reached* has the blocks in the order of a walk, so the header of a loop comes before those of
-    the loops in it. Loops with the same header are one loop.
-    """
-    latches = defaultdict(list)
-    for latch, header in back_edges:
-        latches[header].append(latch)
-    loops: dict[int, set[int]] = {}
-    inside: set[int] = set()
-    side_entries = 0
-    for header in reached:
-        if header not in latches or header in inside:
-            continue
-        loop = {header}
-        for latch in latches[header]:
-            body = _body(latch, loop, predecessors)
-            side_entries += body is None
-            if side_entries > MOST_SIDE_ENTRIES:
-                return None
-            loop |= body or set()
-        if len(loop) > 1 or header in latches[header]:
-            loops[header] = loop
-            inside |= loop
-    return [loops[header] for header in sorted(loops)]
-
-
 def natural_loops(successors: Mapping[int, Sequence[int]]) -> dict[int, set[int]]:
     """Return the blocks of each natural loop by its header, outer loops first.
 
     *successors* has the blocks that can follow each block; block 0 is the first. Loops with the
-    same header are one loop. A cycle with several entries is no loop. Loops beyond MOST_LOOPS back
-    edges are left out.
+    same header are one loop. A cycle with several entries is no loop.
     """
     if 0 not in successors:
         return {}
     _, predecessors, back_edges = _walk(successors)
+    loops = _loops(predecessors, back_edges) or {}
+    return dict(sorted(loops.items(), key=lambda one: -len(one[1])))
+
+
+def _loops(
+    predecessors: Mapping[int, Sequence[int]], back_edges: Sequence[tuple[int, int]]
+) -> dict[int, set[int]] | None:
+    """Return the blocks of each natural loop by its header; None if there are too many."""
     loops: dict[int, set[int]] = {}
     side_entries = 0
-    for latch, header in back_edges[:MOST_LOOPS]:
+    for latch, header in back_edges:
         loop = loops.get(header, {header})
         body = _body(latch, loop, predecessors)
         side_entries += body is None
-        if side_entries > MOST_SIDE_ENTRIES:
-            break
+        if len(back_edges) > MOST_LOOPS or side_entries > MOST_SIDE_ENTRIES:
+            return None
         if body is not None:
             loops[header] = loop | body
-    return dict(sorted(loops.items(), key=lambda one: -len(one[1])))
+    return loops
 
 
 def _body(

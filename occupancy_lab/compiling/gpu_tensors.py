@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache, partial
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -185,6 +185,82 @@ class _Done:
     """The stand-in of each tensor on "cuda", by the tensor's id."""
 
 
+@dataclass(frozen=True)
+class _Call:
+    """A call of an operation of torch."""
+
+    op: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+    @property
+    def full_name(self) -> str:
+        """The operation's namespace and name: "aten::copy_"."""
+        return str(self.op._schema.name)
+
+    @property
+    def name(self) -> str:
+        return self.full_name.partition("::")[2]
+
+    @cached_property
+    def gpu(self) -> list[torch.Tensor]:
+        """The tensors on "cuda" among the arguments."""
+        return [one for one in _tensors((self.args, self.kwargs)) if one.is_cuda]
+
+    @cached_property
+    def written(self) -> list[torch.Tensor]:
+        """Those that the operation writes to."""
+        found = []
+        for place, argument in enumerate(self.op._schema.arguments):
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                given = place < len(self.args)
+                value = self.args[place] if given else self.kwargs.get(argument.name)
+                found += [one for one in _tensors(value) if one.is_cuda]
+        return found
+
+    def done(self, stand_in: Callable[[torch.Tensor], torch.Tensor], device: str) -> _Done:
+        """Do the operation on *device*, with a *stand_in* for each tensor on "cuda"."""
+        made: dict[int, torch.Tensor] = {}
+
+        def moved(value: Any) -> Any:
+            if isinstance(value, torch.device):
+                return torch.device(device) if value.type == "cuda" else value
+            if not isinstance(value, torch.Tensor):
+                return value
+            if value.is_cuda:
+                if id(value) not in made:
+                    made[id(value)] = stand_in(value)
+                return made[id(value)]
+            return value if device == "cpu" or not value.dim() else value.to(device)
+
+        kept = {name: value for name, value in self.kwargs.items() if name != "pin_memory"}
+        if device == "meta" and "generator" in kept:
+            kept["generator"] = None
+        args, kwargs = tree_map(moved, (self.args, kept))
+        # Torch passes numbers on where the operation takes tensors.
+        kinds = (str(argument.type) for argument in self.op._schema.arguments)
+        has_numbers = any(
+            kind == "Tensor" and isinstance(one, int | float | complex)
+            for kind, one in zip(kinds, self.args, strict=False)
+        )
+        return _Done((self.op._overloadpacket if has_numbers else self.op)(*args, **kwargs), made)
+
+    def shaped(self) -> _Done | None:
+        """Do it on tensors without values; None if the result's shape depends on values."""
+        try:
+            return self.done(_on_meta, "meta")
+        except (RuntimeError, NotImplementedError) as error:
+            if "meta" not in str(error).lower():
+                raise
+            if not self.op._schema.returns:  # it only changes its arguments
+                return _Done(None, {id(one): _on_meta(one) for one in self.gpu})
+            if sum(one.numel() for one in self.gpu) > 1 << 26:
+                refuse(
+                    f"{self.full_name} needs the values of a tensor, but a dry run computes none"
+                )
+            return None
+
+
 class GpuTensors:
     """The kernels of torch's operations on a GPU that is not here."""
 
@@ -220,51 +296,43 @@ class GpuTensors:
             return self._special[name](*args, **kwargs)
         elif name in PRODUCTS and "dtype" in op._overloadname:
             return self._product(op, *args, **kwargs)
-        return self._do(op, args, kwargs)
+        return self._do(_Call(op, args, kwargs))
 
-    def _do(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        name = op._schema.name.partition("::")[2]
-        if name in ACROSS:
-            args = _without_masks(args)
-        elif len({one.device.type for one in _tensors((args, kwargs)) if one.dim()}) > 1:
+    def _do(self, call: _Call) -> Any:
+        if call.name in ACROSS:
+            call = replace(call, args=_without_masks(call.args))
+        elif len({one.device.type for one in _tensors((call.args, call.kwargs)) if one.dim()}) > 1:
             msg = (  # as torch says it
                 "Expected all tensors to be on the same device, but found at least two devices,"
-                f" cuda:0 and cpu! (in {name.strip('_')})"
+                f" cuda:0 and cpu! (in {call.name.strip('_')})"
             )
             raise RuntimeError(msg)
-        gpu = [one for one in _tensors((args, kwargs)) if one.is_cuda]
-        written = _written(op, args, kwargs)
-        shaped = _shaped(op, args, kwargs, gpu)
-        if op.is_view and shaped is not None:
-            storage = gpu[0].untyped_storage()
+        shaped = call.shaped()
+        if call.op.is_view and shaped is not None:
+            storage = call.gpu[0].untyped_storage()
             return tree_map(partial(_tensor_in, storage), shaped.result)
-        if name in OVERWRITING or "out" in kwargs:
-            for one in written:
+        if call.name in OVERWRITING or "out" in call.kwargs:
+            for one in call.written:
                 _let_be_known(one)
-        real = self._computed(op, args, kwargs, shaped)
-        return self._settled(op, gpu, written, shaped, real)
+        return self._settled(call, shaped, self._computed(call, shaped))
 
-    def _computed(
-        self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], shaped: _Done | None
-    ) -> _Done | None:
-        """Return *op* done on values, drawn where they are not known; None if it is not done."""
-        gpu = [one for one in _tensors((args, kwargs)) if one.is_cuda]
-        unknown = [one for one in gpu if _twin(one) is None]
-        if not op._schema.name.startswith(("aten::", "prims::")):
+    def _computed(self, call: _Call, shaped: _Done | None) -> _Done | None:
+        """Return *call* done on values, drawn where they are not known; None if it is not done."""
+        unknown = [one for one in call.gpu if _twin(one) is None]
+        if not call.full_name.startswith(("aten::", "prims::")):
             return None
         if shaped is not None:
-            written = (shaped.stand_ins[id(one)] for one in _written(op, args, kwargs))
+            written = (shaped.stand_ins[id(one)] for one in call.written)
             results = [*_tensors(shaped.result), *written]
             if unknown:
                 results = [one for one in results if not _is_float(one)]
             if not all(map(_is_small, results)) or (unknown and not results):
                 return None
-            on_cpu = torch._C._dispatch_has_computed_kernel_for_dispatch_key(op.name(), "CPU")
+            on_cpu = torch._C._dispatch_has_computed_kernel_for_dispatch_key(call.op.name(), "CPU")
             if any(one.numel() > MOST_KNOWN for one in unknown) or not on_cpu:
                 return None
         try:
-            name = op._schema.name.partition("::")[2]
-            return _done(op, args, kwargs, partial(self._with_values, name), "cpu")
+            return call.done(partial(self._with_values, call.name), "cpu")
         except (RuntimeError, IndexError, ValueError):
             if shaped is None:
                 raise
@@ -281,22 +349,15 @@ class GpuTensors:
         seeded = torch.Generator().manual_seed(tensor.data_ptr() % (1 << 32))
         return torch.randn(tensor.shape, generator=seeded).to(tensor.dtype)
 
-    def _settled(
-        self,
-        op: Any,
-        gpu: Sequence[torch.Tensor],
-        written: Sequence[torch.Tensor],
-        shaped: _Done | None,
-        real: _Done | None,
-    ) -> Any:
-        """Return the result of *op* as tensors on "cuda", with values where they are known."""
-        assumed = any(_twin(one) is None or _is_assumed(one) for one in gpu)
+    def _settled(self, call: _Call, shaped: _Done | None, real: _Done | None) -> Any:
+        """Return the result of *call* as tensors on "cuda", with values where they are known."""
+        assumed = any(_twin(one) is None or _is_assumed(one) for one in call.gpu)
         if shaped is None and assumed:
-            self._assumptions.take(op._schema.name.partition("::")[2], "as drawn")
+            self._assumptions.take(call.name, "as drawn")
         first = shaped or real
         assert first is not None  # noqa: S101 - `_computed` raises otherwise
-        own = {id(first.stand_ins[id(one)]): one for one in written}
-        for one in written:
+        own = {id(first.stand_ins[id(one)]): one for one in call.written}
+        for one in call.written:
             stand_in = first.stand_ins[id(one)]
             if (one.shape, one.stride()) != (stand_in.shape, stand_in.stride()):
                 _place(one, self._storage(stand_in.untyped_storage().nbytes()), stand_in)
@@ -314,39 +375,32 @@ class GpuTensors:
             value = next(values, None)
             if id(leaf) in own:
                 return own[id(leaf)]
-            return self._made(op, leaf, value, gpu, assumed=assumed)
+            return self._made(call, leaf, value, assumed=assumed)
 
         return tree_map(made, first.result)
 
     def _made(
-        self,
-        op: Any,
-        leaf: torch.Tensor,
-        value: torch.Tensor | None,
-        gpu: Sequence[torch.Tensor],
-        *,
-        assumed: bool,
+        self, call: _Call, leaf: torch.Tensor, value: torch.Tensor | None, *, assumed: bool
     ) -> torch.Tensor:
         tensor = _tensor_in(self._storage(leaf.untyped_storage().nbytes()), leaf)
-        unknown = any(_twin(one) is None for one in gpu)
+        unknown = any(_twin(one) is None for one in call.gpu)
         if value is None and unknown and not _is_float(leaf) and _is_small(leaf):
-            value = self._filled(op, leaf, gpu)
+            value = self._filled(call, leaf)
         if value is None or not _is_small(leaf) or (unknown and _is_float(leaf)):
             return tensor
         twin = _bytes(leaf.untyped_storage().nbytes())
-        if not op._schema.name.startswith("aten::empty"):
+        if not call.full_name.startswith("aten::empty"):
             _stand_in(tensor, twin).copy_(value)
         _know(tensor, twin, assumed=assumed)
         return tensor
 
-    def _filled(self, op: Any, leaf: torch.Tensor, gpu: Sequence[torch.Tensor]) -> torch.Tensor:
+    def _filled(self, call: _Call, leaf: torch.Tensor) -> torch.Tensor:
         """Return the assumed values of a small result that was computed from unknown values."""
-        name = op._schema.name.partition("::")[2]
         value = self._assumptions.usual(_kind(leaf))
-        if name in TRUE:
+        if call.name in TRUE:
             value = True
-        elif name in {"sum", "count_nonzero"} and gpu[0].dtype == torch.bool:
-            value = gpu[0].numel() // max(leaf.numel(), 1)
+        elif call.name in {"sum", "count_nonzero"} and call.gpu[0].dtype == torch.bool:
+            value = call.gpu[0].numel() // max(leaf.numel(), 1)
         return torch.full(leaf.shape, value, dtype=leaf.dtype)
 
     def _item(self, tensor: torch.Tensor) -> Any:
@@ -358,7 +412,7 @@ class GpuTensors:
 
     def _copy(self, to: torch.Tensor, source: torch.Tensor, *others: Any, **kwargs: Any) -> Any:
         if to.is_cuda:
-            return self._do(_aten.copy_.default, (to, source, *others), kwargs)
+            return self._do(_Call(_aten.copy_.default, (to, source, *others), kwargs))
         twin = _twin(source)
         if twin is None or _is_assumed(source):
             usual = self._assumptions.usual(_kind(source))
@@ -395,68 +449,6 @@ def _let_be_known(tensor: torch.Tensor) -> None:
     whole = tensor.is_contiguous() and tensor.numel() * tensor.element_size() == nbytes
     if tensor.is_cuda and _twin(tensor) is None and whole and _is_small(tensor):
         _know(tensor, _bytes(nbytes), assumed=False)
-
-
-def _done(
-    op: Any,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    stand_in: Callable[[torch.Tensor], torch.Tensor],
-    device: str,
-) -> _Done:
-    made: dict[int, torch.Tensor] = {}
-
-    def moved(value: Any) -> Any:
-        if isinstance(value, torch.device):
-            return torch.device(device) if value.type == "cuda" else value
-        if not isinstance(value, torch.Tensor):
-            return value
-        if value.is_cuda:
-            if id(value) not in made:
-                made[id(value)] = stand_in(value)
-            return made[id(value)]
-        return value if device == "cpu" or not value.dim() else value.to(device)
-
-    kept = {name: value for name, value in kwargs.items() if name != "pin_memory"}
-    if device == "meta" and "generator" in kept:
-        kept["generator"] = None
-    moved_args, moved_kwargs = tree_map(moved, (args, kept))
-    done = op._overloadpacket if _has_numbers(op, args) else op
-    return _Done(done(*moved_args, **moved_kwargs), made)
-
-
-def _has_numbers(op: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether *args* has numbers where *op* takes tensors, as torch passes them on."""
-    kinds = (str(argument.type) for argument in op._schema.arguments)
-    return any(
-        kind == "Tensor" and isinstance(one, int | float | complex)
-        for kind, one in zip(kinds, args, strict=False)
-    )
-
-
-def _shaped(
-    op: Any, args: tuple[Any, ...], kwargs: dict[str, Any], gpu: Sequence[torch.Tensor]
-) -> _Done | None:
-    """Return *op* done on tensors without values; None if the result's shape depends on values."""
-    try:
-        return _done(op, args, kwargs, _on_meta, "meta")
-    except (RuntimeError, NotImplementedError) as error:
-        if "meta" not in str(error).lower():
-            raise
-        if not op._schema.returns:  # it only changes its arguments
-            return _Done(None, {id(one): _on_meta(one) for one in gpu})
-        if sum(one.numel() for one in gpu) > 1 << 26:
-            refuse(f"{op._schema.name} needs the values of a tensor, but a dry run computes none")
-        return None
-
-
-def _written(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[torch.Tensor]:
-    found = []
-    for place, argument in enumerate(op._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[place] if place < len(args) else kwargs.get(argument.name)
-            found += [one for one in _tensors(value) if one.is_cuda]
-    return found
 
 
 def _without_masks(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -29,7 +29,7 @@ from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import InputError, OccupancyLabError, quoted, refuse
 from occupancy_lab.kernel import innermost, load_file, load_function
 from occupancy_lab.launch import Launch
-from occupancy_lab.values import Failure, Resources, Status, Target
+from occupancy_lab.values import Failure, Status, Target
 from occupancy_lab.workers.child import Child, distribute, serve
 from occupancy_lab.workers.forked import ForkedChild
 from occupancy_lab.workers.messages import from_line, to_line
@@ -37,7 +37,7 @@ from occupancy_lab.workers.messages import from_line, to_line
 if TYPE_CHECKING:
     from distributed import Future
 
-Found = Resources | Compiled | Failure
+Found = Compiled | Failure
 ATTEMPTS = 3
 """How often a compile is tried if its process dies: a process killed from outside may succeed."""
 COMPILE_TIMEOUT = 120.0
@@ -64,8 +64,6 @@ class Request:
     """Whether the target's GPU is here, so that the compiled kernel is loaded on it."""
     key: str | None = None
     """The `resource_key` that the compiling machine must get, as JSON; None accepts any."""
-    texts: bool = False
-    """Whether the answer includes the kernel's texts."""
 
 
 class CompileProcess:
@@ -147,18 +145,16 @@ def answer(request: Request) -> Found:
             return Failure(Status.COMPILE_FAILED, reason)
         # Triton's own driver needs torch to find the GPU.
         with contextlib.nullcontext() if request.present else _without_torch():
-            found = compile_launch(
+            return compile_launch(
                 function,
                 request.launch,
                 request.target,
                 Store(request.store),
                 name=name,
                 present=request.present,
-                texts=request.texts,
             )
     except OccupancyLabError as error:
         return failure_of(error)
-    return found if request.texts else found.resources
 
 
 def import_file(file: str) -> Failure | None:

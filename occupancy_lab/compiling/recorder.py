@@ -12,6 +12,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -88,6 +89,16 @@ class _Compiled:
         return getattr(self._recorder.compiled(self._variant), name)
 
 
+@dataclass(slots=True)
+class _Made:
+    """A launch that a process of the script makes, and how often."""
+
+    plain: ScriptLaunch
+    found: Variant | Resources | Failure
+    """The launch itself, or the outcome of another process's."""
+    times: int = 0
+
+
 class _Thread(threading.local):
     compiling = False
     forking: Notes | None = None
@@ -121,15 +132,14 @@ class Recorder:
 
     def _begin(self) -> None:
         self._lock = threading.RLock()
-        self._found: dict[str, Variant | Resources | Failure] = {}
-        self._plain: dict[str, ScriptLaunch] = {}
+        self._made: list[_Made] = []
+        self._numbers: dict[str, int] = {}
         self._calls = 0
-        self._times: dict[str, int] = {}
-        self._recent: deque[str] = deque(maxlen=RECENT)
-        self._last: tuple[str, Mapping[str, Any]] = "", NO_STORAGES
-        self._feeds: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
-        self._uses: dict[tuple[str, str], dict[tuple[str, str, str], None]] = {}
-        self._handed: dict[Any, list[tuple[tuple[str, str], str]]] = {}
+        self._recent: deque[int] = deque(maxlen=RECENT)
+        self._last: tuple[int, Mapping[str, Any]] = -1, NO_STORAGES
+        self._feeds: dict[tuple[int, int], tuple[tuple[str, str], ...]] = {}
+        self._uses: dict[tuple[int, int], dict[Use, None]] = {}
+        self._handed: dict[Any, list[tuple[tuple[int, int], str]]] = {}
         self._pruned: dict[tuple[Any, ...], list[Any]] = {}
         self._compared: dict[int, tuple[Any, Any]] = {}
         self._told: dict[Told, None] = {}
@@ -159,30 +169,25 @@ class Recorder:
             self._calls += 1
             for variant in variants:
                 key = repr((id(variant.function), variant.launch, variant.tuned))
-                is_new = key not in self._found
+                number = self._numbers.setdefault(key, len(self._made))
+                is_new = number == len(self._made)
                 if is_new:
-                    self._plain[key] = ScriptLaunch(
-                        _in_plain(variant),
-                        place(),
-                        self._calls,
-                        0,
-                        _texts(variant.tuned),
-                        tuple(passed),
-                    )
-                    self._found[key] = variant
-                self._times[key] = self._times.get(key, 0) + 1
+                    bound, tuned = _in_plain(variant), _texts(variant.tuned)
+                    plain = ScriptLaunch(bound, place(), self._calls, 0, tuned, tuple(passed))
+                    self._made.append(_Made(plain, variant))
+                made = self._made[number]
+                made.times += 1
                 if variant is variants[0]:
-                    self._recent.append(key)
-                    self._follow(key, storages)
+                    self._recent.append(number)
+                    self._follow(number, storages)
                 if self._notes is not None:
-                    index = list(self._found).index(key)
                     if is_new:
-                        self._notes.write(self._plain[key])
-                    self._notes.write(index)
+                        self._notes.write(made.plain)
+                    self._notes.write(number)
                     if is_new:
-                        self._notes.write(Compiled(index, self._outcome_of(variant)))
+                        self._notes.write(Compiled(number, self._outcome_of(variant)))
 
-    def _follow(self, key: str, storages: Mapping[str, Any]) -> None:
+    def _follow(self, number: int, storages: Mapping[str, Any]) -> None:
         """Keep which tensors of a launch share memory with tensors of the launch before it.
 
         For the first pair of launches that do so, later launches with these tensors are kept too.
@@ -192,7 +197,7 @@ class Recorder:
         reference: Any = StorageWeakRef
         for mine, one in storages.items():
             for feed, its in self._handed.get(reference(one), ()):
-                self._uses[feed].setdefault((key, its, mine))
+                self._uses[feed].setdefault(Use(number, its, mine))
         before, theirs = self._last
         same = [
             (its, mine)
@@ -200,12 +205,12 @@ class Recorder:
             for its, other in theirs.items()
             if one._cdata == other._cdata  # noqa: SLF001 - identifies a storage without memory
         ]
-        feed = before, key
+        feed = before, number
         if same and feed not in self._feeds:
             self._feeds[feed], self._uses[feed] = tuple(same), {}
             for its, mine in same:
                 self._handed.setdefault(reference(storages[mine]), []).append((feed, its))
-        self._last = key, storages
+        self._last = number, storages
 
     def tell(self, one: Told) -> None:
         """Note a failure, an operation that could not run or an assumption, each once."""
@@ -217,9 +222,7 @@ class Recorder:
     @property
     def launches(self) -> tuple[ScriptLaunch, ...]:
         """The launches, in the order of their first appearance."""
-        return tuple(
-            dataclasses.replace(one, times=self._times[key]) for key, one in self._plain.items()
-        )
+        return tuple(dataclasses.replace(one.plain, times=one.times) for one in self._made)
 
     @property
     def recent(self) -> tuple[int, ...]:
@@ -227,21 +230,13 @@ class Recorder:
 
         An autotuned launch is represented by the first configuration that would be tried.
         """
-        places = {key: place for place, key in enumerate(self._plain)}
-        return tuple(places[key] for key in self._recent)
+        return tuple(self._recent)
 
     @property
     def feeds(self) -> tuple[Feed, ...]:
         """The launches of this process that share tensors with the launch right before them."""
-        places = {key: place for place, key in enumerate(self._plain)}
         return tuple(
-            Feed(
-                places[before],
-                places[after],
-                tensors,
-                tuple(Use(places[key], its, mine) for key, its, mine in self._uses[before, after]),
-            )
-            for (before, after), tensors in self._feeds.items()
+            Feed(*feed, tensors, tuple(self._uses[feed])) for feed, tensors in self._feeds.items()
         )
 
     def gather(self) -> tuple[Told, ...]:
@@ -250,16 +245,17 @@ class Recorder:
         The order depends only on what is launched, because which process is first is chance.
         """
         processes = list(read_notes(self.folder))
-        own = {_identity(one): key for key, one in self._plain.items()}
+        own = {_identity(one.plain): one for one in self._made}
         calls = (call for process in processes for call in process.calls)
         for call in sorted(calls, key=lambda call: _identity(call[0][0])):
             self._calls += 1
             for one, outcome in call:
-                key = own.setdefault(_identity(one), _identity(one))
-                if key not in self._found:
-                    self._found[key] = outcome
-                    self._plain[key] = dataclasses.replace(one, call=self._calls)
-                self._times[key] = self._times.get(key, 0) + one.times
+                made = own.get(_identity(one))
+                if made is None:
+                    made = _Made(dataclasses.replace(one, call=self._calls), outcome)
+                    own[_identity(one)] = made
+                    self._made.append(made)
+                made.times += one.times
         running = [
             f"process {process.pid} had not ended: what it launches later is not here"
             for process in processes
@@ -272,7 +268,7 @@ class Recorder:
         self, index: int, changes: Mapping[str, Plain]
     ) -> Compilation | Resources | Failure:
         """Return launch *index* with *changes* by name, to be compiled, or its known outcome."""
-        found = list(self._found.values())[index]
+        found = self._made[index].found
         if not isinstance(found, Variant):
             gone = "it was launched by another process, which has ended"
             return Failure(Status.COMPILE_FAILED, gone) if changes else found
@@ -287,7 +283,7 @@ class Recorder:
 
     def relaunched(self, index: int, changes: Mapping[str, Plain]) -> Launch | str:
         """Return launch *index* with *changes* to its keywords, or why there is no such launch."""
-        found = list(self._found.values())[index]
+        found = self._made[index].found
         if not isinstance(found, Variant) or found.relaunch is None:
             return "its grid is not known but for the launch itself"
         try:
@@ -301,8 +297,7 @@ class Recorder:
 
         It is "" for a launch of another process.
         """
-        found = [*self._found.values()]
-        kernels = [found[index] for index in launches]
+        kernels = [self._made[index].found for index in launches]
         return [source_digest(one.function) if isinstance(one, Variant) else "" for one in kernels]
 
     def _outcome_of(self, variant: Variant) -> Resources | Failure:

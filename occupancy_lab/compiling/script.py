@@ -12,7 +12,6 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Self
 
 from occupancy_lab.arguments import Plain
@@ -45,22 +44,23 @@ AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A script's function, `file.py:function`, that is to be run for *gpu*."""
+    """A script's function, `file.py:function`, or a program, that is to be run for *gpu*."""
 
     script: str
     gpu: Gpu
-    store: str | None
+    store: str | None = None
     """The directory of the store for compiled kernels; None keeps nothing."""
     arguments: tuple[str, ...] | None = None
     """The arguments, if `script` is a file that is to be run as a program. None for a function."""
     assume: Mapping[str, Value] = field(default_factory=dict)
     """Assumptions that replace the usual ones, about values that only a GPU could compute."""
-    seconds: float | None = None
+    seconds: float | None = SCRIPT_TIMEOUT
     """The time limit, after which the script is stopped wherever it is."""
-    compile_seconds: float | None = None
+    compile_seconds: float | None = COMPILE_TIMEOUT
     """The time limit for compiling one launch."""
     untuned: bool = False
-    """Whether autotuners have the configurations of their authors, as `as_compared` has them."""
+    """Whether the launches are those of kernels without `tuned` and the package's own hooks, as
+    `as_compared` returns them."""
     retry_failed: bool = False
     """Whether to compile again what the store says cannot be compiled."""
 
@@ -176,43 +176,26 @@ class Script:
     Its process lives until `close`; what is compiled after that runs the script again.
     """
 
-    def __init__(  # noqa: PLR0913 - what a run and its compiles depend on
+    def __init__(
         self,
-        name: str,
-        gpu: Gpu,
-        directory: Path | None,
+        run: Run,
         *,
-        arguments: tuple[str, ...] | None = None,
         environment: Environment | None = None,
-        timeout: float | None = SCRIPT_TIMEOUT,
-        compile_timeout: float | None = COMPILE_TIMEOUT,
-        retry_failed: bool = False,
-        assume: Mapping[str, Value] | None = None,
         progress: Callable[[str], None] = lambda _said: None,
-        untuned: bool = False,
     ) -> None:
-        """Run the function *name*, `file.py:function`, for *gpu*, within *timeout* seconds.
+        """Make the *run* with the Python of *environment*; None means the running one.
 
-        With *arguments*, *name* is a file, which is run as a program with these arguments. The
-        Python of *environment* runs it, and compiles with its Triton; None means the running one.
-
-        The store at *directory* keeps what is compiled, and *retry_failed* compiles again what did
-        not compile before. The script's output goes to standard error. *progress* is called with a
-        sentence before slow steps, and with "" after them. With *untuned* the launches are those of
-        kernels without `tuned` and the package's own hooks.
+        That Python also compiles, with its Triton. The script's output goes to standard error.
+        *progress* is called with a sentence before slow steps, and with "" after them.
 
         Raises InputError, with the line of the script, if a function fails or ends before it has
         launched anything. In other cases, and for a program, `ran` says why it went no further.
         """
-        store = None if directory is None else str(directory)
-        self.store = Store(directory)
+        self.store = Store(run.store)
         """Also keeps what is computed from compiled kernels."""
-        self._name, self.gpu = name, gpu
+        self.gpu = run.gpu
         self.environment = environment or running_environment()
-        limits = timeout, compile_timeout
-        self._request = Run(
-            name, gpu, store, arguments, assume or {}, *limits, untuned, retry_failed
-        )
+        self._request = run
         self._progress = progress
         process = "occupancy_lab.compiling.script_process"
         self._child = Child(process, python=self.environment.python)
@@ -257,7 +240,7 @@ class Script:
     def _run(self) -> Ran:
         seconds = self._request.seconds
         limit = None if seconds is None else seconds + STOPPING
-        self._progress(f"running {self._name} for {self.gpu.key} ...")
+        self._progress(f"running {self._request.script} for {self.gpu.key} ...")
         try:
             line = self._ask(self._request, limit)
         finally:
@@ -265,9 +248,9 @@ class Script:
         if self.interrupted is not None and not line:
             raise self.interrupted
         if line is None:
-            refuse(f"{self._name} {self._request.late}")
+            refuse(f"{self._request.script} {self._request.late}")
         if not line:
-            refuse(f"{self._name} ends its process: {self._child.last_words}")
+            refuse(f"{self._request.script} ends its process: {self._child.last_words}")
         ran: Ran = from_line(Ran, line)
         if ran.printed:
             print(ran.printed, end="", file=sys.stderr)  # noqa: T201 - the script prints it

@@ -1,9 +1,8 @@
-"""Keeps compiled results between runs: resources and texts, one JSON file per key."""
+"""Keeps compiled results and what follows from them between runs, one JSON file per key."""
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import hashlib
 import json
 import os
@@ -15,17 +14,15 @@ from typing import Any
 from occupancy_lab.compiling.texts import Texts, unpack
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_bytes, replace_file
-from occupancy_lab.values import INT64_MAX, Failure, Resources, Status
+from occupancy_lab.values import Failure, Resources
+from occupancy_lab.workers.messages import from_line, to_line
 
 CACHE_VARIABLE = "OCCUPANCY_LAB_CACHE_DIR"
-MOST_BYTES = 2**20
-"""The largest stored file that is read, bytes; an entry has some 2000."""
-MOST_TEXT_BYTES = 16 * MOST_BYTES
-"""The same for a file with a kernel's compressed texts; that of a matmul has some 60,000."""
+MOST_BYTES, KEY_BYTES = 16 << 20, 1 << 20
+"""The largest stored file that is read, bytes, and how much of it is left for the key. Resources
+have some 2000, the compressed texts of a matmul some 60,000."""
 CHECKSUM = "sha256"
 """The name under which a stored file has the checksum of the rest."""
-_FIELDS = {field.name for field in dataclasses.fields(Resources)}
-_NEEDED = ("n_regs", "num_warps", "shared", "static_shared")
 
 
 def store_directory() -> Path:
@@ -72,11 +69,6 @@ def _checksum(values: Mapping[str, Any]) -> str:
     return key_digest({name: value for name, value in values.items() if name != CHECKSUM})
 
 
-def with_checksum(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return *values* with their checksum, in the form that `read_kept` reads from JSON."""
-    return {**values, CHECKSUM: _checksum(values)}
-
-
 def write_kept(path: Path, values: Mapping[str, Any]) -> None:
     """Write *values* with their checksum to *path* as JSON, completely or not at all.
 
@@ -85,11 +77,12 @@ def write_kept(path: Path, values: Mapping[str, Any]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir():  # an empty folder may be in the file's place
         path.rmdir()
-    replace_file(path, (json.dumps(with_checksum(values), indent=1, default=repr) + "\n").encode())
+    whole = {**values, CHECKSUM: _checksum(values)}
+    replace_file(path, (json.dumps(whole, indent=1, default=repr) + "\n").encode())
 
 
 class Store:
-    """Keeps resources by key, for any number of processes.
+    """Keeps lines of JSON by kind and key, for any number of processes.
 
     Each entry is written beside its place and renamed in one step, and contains its whole key and a
     checksum, so a reader sees all of an entry or nothing. An entry that is unreadable or damaged
@@ -113,83 +106,82 @@ class Store:
             return None
         try:
             make_directory(self.directory)
-            has_room = shutil.disk_usage(self.directory).free > MOST_TEXT_BYTES
+            has_room = shutil.disk_usage(self.directory).free > MOST_BYTES
         except OSError:
             return None
         is_free = has_room and os.access(self.directory, os.W_OK)
         return self.directory / "triton-cache" if is_free else None
 
-    def get(self, key: Mapping[str, Any]) -> Resources | None:
-        """Return the resources kept under *key*, or None."""
-        fields = self._read("resources", key)
-        return Resources(**fields) if _is_whole(fields) else None
-
-    def put(self, key: Mapping[str, Any], resources: Resources) -> None:
-        """Keep *resources* under *key*."""
-        self._keep("resources", key, dataclasses.asdict(resources))
-
-    def get_texts(self, key: Mapping[str, Any]) -> Texts | None:
-        """Return the texts of the kernel that was compiled under *key*, or None."""
-        packed = self._read("texts", key, MOST_TEXT_BYTES).get("packed")
-        return unpack(packed) if isinstance(packed, str) else None
-
-    def put_texts(self, key: Mapping[str, Any], packed: str) -> None:
-        """Keep texts, as `Texts.pack` gives them, under *key*."""
-        if len(packed) < MOST_TEXT_BYTES:
-            self._keep("texts", key, {"packed": packed})
-
-    def get_counted(self, key: Mapping[str, Any]) -> str | None:
-        """Return the counts of a launch kept under *key*, as they were given to `put_counted`."""
-        line = self._read("counted", key, MOST_TEXT_BYTES).get("line")
-        return line if isinstance(line, str) else None
-
-    def put_counted(self, key: Mapping[str, Any], line: str) -> None:
-        """Keep the counts of a launch, as a line of JSON, under *key*."""
-        if len(json.dumps(line)) + MOST_BYTES <= MOST_TEXT_BYTES:  # leaves room for the key
-            self._keep("counted", key, {"line": line})
-
-    def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
-        """Return why *key* did not compile, and the file that remembers it; or None."""
-        fields = self._read("failures", key)
-        if self.directory is None or fields.keys() != {"status", "reason"}:
-            return None
-        if fields["status"] not in [*Status] or not isinstance(fields["reason"], str):
-            return None
-        path = _path(self.directory, "failures", key)
-        reason = f"{fields['reason']}; remembered in {path}, --retry-failed compiles it again"
-        return Failure(Status(fields["status"]), reason)
-
-    def put_failure(self, key: Mapping[str, Any], failure: Failure) -> Failure:
-        """Keep why *key* did not compile, and return it as `get_failure` does from now on."""
-        self._keep("failures", key, {"status": failure.status, "reason": failure.reason})
-        return self.get_failure(key) or failure
-
-    def forget_failure(self, key: Mapping[str, Any]) -> None:
-        """Forget that *key* did not compile."""
-        if self.directory is not None:
-            with contextlib.suppress(OSError):
-                _path(self.directory, "failures", key).unlink()
-
-    def _read(self, kind: str, key: Mapping[str, Any], most: int = MOST_BYTES) -> dict[str, Any]:
-        """Return the fields of an entry; none if it is absent."""
+    def get_line(self, kind: str, key: Mapping[str, Any]) -> str | None:
+        """Return the line of a *kind* kept under *key*, as it was given to `put_line`, or None."""
         if self.directory is None:
-            return {}
+            return None
         try:
-            entry = read_kept(read_bytes(_path(self.directory, kind, key), most))
+            entry = read_kept(read_bytes(_path(self.directory, kind, key), MOST_BYTES))
         except (OSError, ValueError):
-            return {}
-        whole = entry.keys() == {"key", kind, CHECKSUM}
-        if not whole or key_digest(entry["key"]) != key_digest(key):
-            return {}
-        fields = entry[kind]
-        return fields if isinstance(fields, dict) else {}
+            return None
+        whole = entry.keys() == {"key", "line", CHECKSUM}
+        same = whole and key_digest(entry["key"]) == key_digest(key)
+        return entry["line"] if same and isinstance(entry["line"], str) else None
 
-    def _keep(self, kind: str, key: Mapping[str, Any], fields: dict[str, Any]) -> None:
-        if self.directory is None:
+    def put_line(self, kind: str, key: Mapping[str, Any], line: str) -> None:
+        """Keep a line of a *kind* under *key*, unless it is too long to be read."""
+        if self.directory is None or len(json.dumps(line)) + KEY_BYTES > MOST_BYTES:
             return
         with contextlib.suppress(OSError):
             make_directory(self.directory)
-            write_kept(_path(self.directory, kind, key), {"key": key, kind: fields})
+            write_kept(_path(self.directory, kind, key), {"key": key, "line": line})
+
+    def get(self, key: Mapping[str, Any]) -> Resources | None:
+        """Return the resources kept under *key*, or None."""
+        found: Resources | None = self._value(Resources, "resources", key)
+        return found
+
+    def put(self, key: Mapping[str, Any], resources: Resources) -> None:
+        """Keep *resources* under *key*."""
+        self.put_line("resources", key, to_line(resources))
+
+    def get_texts(self, key: Mapping[str, Any]) -> Texts | None:
+        """Return the texts of the kernel that was compiled under *key*, or None."""
+        return unpack(self.get_line("texts", key) or "")
+
+    def put_texts(self, key: Mapping[str, Any], packed: str) -> None:
+        """Keep texts, as `Texts.pack` gives them, under *key*."""
+        self.put_line("texts", key, packed)
+
+    def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
+        """Return why *key* did not compile, and the file that remembers it; or None."""
+        found: Failure | None = self._value(Failure, "failures", key)
+        if found is None or self.directory is None:
+            return None
+        path = _path(self.directory, "failures", key)
+        reason = f"{found.reason}; remembered in {path}, --retry-failed compiles it again"
+        return Failure(found.status, reason)
+
+    def put_failure(self, key: Mapping[str, Any], failure: Failure) -> Failure:
+        """Keep why *key* did not compile, and return it as `get_failure` does from now on."""
+        self.put_line("failures", key, to_line(failure))
+        return self.get_failure(key) or failure
+
+    def _value(self, of: Any, kind: str, key: Mapping[str, Any]) -> Any:
+        try:
+            return from_line(of, self.get_line(kind, key) or "")
+        except ValueError:
+            return None
+
+    def forget(self, kind: str, key: Mapping[str, Any]) -> None:
+        """Forget what a *kind* has under *key*, such as the reason why it did not compile."""
+        if self.directory is not None:
+            with contextlib.suppress(OSError):
+                _path(self.directory, kind, key).unlink()
+
+    def forget_before(self, kind: str, seconds: float) -> None:
+        """Forget what a *kind* has from before a time in *seconds*, as files have it."""
+        if self.directory is not None:
+            for path in self.directory.glob(f"{kind}/*/*.json"):
+                with contextlib.suppress(OSError):
+                    if path.stat().st_mtime < seconds:
+                        path.unlink()
 
 
 def _path(directory: Path, kind: str, key: Mapping[str, Any]) -> Path:
@@ -205,12 +197,3 @@ def key_digest(key: Any) -> str:
 def key_as_json(key: Any) -> str:
     """Return *key* as JSON that is the same for equal keys."""
     return json.dumps(key, sort_keys=True, default=repr)
-
-
-def _is_whole(fields: dict[str, Any]) -> bool:
-    numbers = all(
-        value is None or (type(value) is int and 0 <= value <= INT64_MAX)
-        for value in fields.values()
-    )
-    needed = fields.keys() == _FIELDS and None not in map(fields.get, _NEEDED)
-    return numbers and needed and fields["num_warps"] > 0

@@ -167,8 +167,8 @@ def _handle(ask: Callable[..., Any]) -> Any:
     if not torch.cuda.is_available():
         return None
     device: Any = torch.cuda.get_device_properties(0)
-    found = ask("nvmlDeviceGetHandleByUUID", f"GPU-{getattr(device, 'uuid', None)}")
-    if found is None and hasattr(device, "pci_bus_id"):
+    found = ask("nvmlDeviceGetHandleByUUID", f"GPU-{device.uuid}")
+    if found is None:
         numbers = device.pci_domain_id, device.pci_bus_id, device.pci_device_id
         found = ask("nvmlDeviceGetHandleByPciBusId", "{:08X}:{:02X}:{:02X}.0".format(*numbers))
     return found

@@ -194,7 +194,6 @@ def _gpu(device: int) -> Gpu:
 class Launcher:
     """A kernel that is loaded on a GPU, ready for launches on matrices of one shape."""
 
-    choice: Choice
     launch: Callable[..., None]
     """Takes the stream and the addresses of the output, the inputs and the workspace."""
     workspace: int
@@ -233,7 +232,7 @@ def load(choice: Choice) -> Launcher:
     tensors, elements = 1 + kernel.operands, 0
     if kernel.workspace is not None:
         tensors, elements = tensors + 1, max(kernel.workspace(problem, choice.config), 1)
-    return Launcher(choice, _direct(compiled, choice.num_programs, values[tensors:]), elements)
+    return Launcher(_direct(compiled, choice.num_programs, values[tensors:]), elements)
 
 
 def _direct(compiled: Any, num_programs: int, rest: tuple[Any, ...]) -> Callable[..., None]:

@@ -32,7 +32,6 @@ from occupancy_lab.text.words import (
     prediction_words,
     scaled,
 )
-from occupancy_lab.tracing.page import shown_kernels
 from occupancy_lab.tracing.traced import Traced, TracedKernel
 from occupancy_lab.work.speed_of_light import TENSOR, dot_tflops, other_tflops
 
@@ -51,7 +50,7 @@ def draw_trace(found: Traced) -> Figure:
 
     Raises InputError if no kernel has known times, FLOPs and bytes.
     """
-    gpu, kernels = _on_one_gpu(shown_kernels(found))
+    gpu, kernels = _on_one_gpu(found.shown)
     times = [time for one in kernels if (time := one.time) is not None]
     basis = "measured" if any(time.measured for time in times) else "predicted"
     points = [point for one in kernels if (point := _point(one, basis)) is not None]

@@ -30,7 +30,7 @@ from occupancy_lab.text import document
 from occupancy_lab.text.document import Bullets, Section, literal
 from occupancy_lab.text.words import as_sentence, cell, count, duration, microseconds, percent
 from occupancy_lab.tracing.actions import MOST_EXPLAINED
-from occupancy_lab.tracing.page import configuration, shown_kernels
+from occupancy_lab.tracing.page import configuration
 from occupancy_lab.tracing.traced import Launched, TracedKernel
 
 if TYPE_CHECKING:
@@ -111,7 +111,7 @@ def _in_any_order(found: Trace) -> Iterator[Launched]:
     """Return up to MOST_SHOWN launches, kernel by kernel."""
     each = (
         Launched(kernel, grid, 0)
-        for kernel in shown_kernels(found.found)
+        for kernel in found.found.shown
         for grid in kernel.grids
         for _ in range(min(grid.launches, MOST_SHOWN))
     )
@@ -165,7 +165,7 @@ ADDRESS = re.compile(r'<img alt="[^"]*" src="picture:([\w-]+)">')
 def make_trace_report(found: Trace) -> Page:
     """Return the report of a trace, of a dry run or of a program that launched kernels."""
     page = found.to_document()
-    shown, notes, chapters = shown_kernels(found.found), [*page.notes], []
+    shown, notes, chapters = found.found.shown, [*page.notes], []
     try:
         figure = draw_trace(found.found)
     except InputError as error:

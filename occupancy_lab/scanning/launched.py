@@ -191,4 +191,4 @@ def with_work(launches: Sequence[KnownLaunch]) -> Iterator[Record]:
         batch = launches[first : first + BATCH]
         found = count_launches([one.counting() for one in batch], store, cores())
         for one, counted in zip(batch, found, strict=True):
-            yield record_in_program(one.bound, one.calculation).with_counts(counted)
+            yield record_in_program(one.bound, one.calculation, counted)

@@ -27,7 +27,6 @@ from occupancy_lab.explaining.explanation import explain_asked
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.launch import Launch
 from occupancy_lab.record import Record
-from occupancy_lab.tracing.page import shown_kernels
 from occupancy_lab.tracing.traced import WORTH_TRYING, Traced, TracedKernel
 from occupancy_lab.workers import signals
 
@@ -64,7 +63,7 @@ def with_actions(
     """
     if not effort.seconds:
         return found
-    shown = shown_kernels(found)
+    shown = found.shown
     times = [(one, took) for one in shown if (took := one.time) is not None]
     total = KernelTime.total(took for _, took in times)
     least = 0.0 if total is None else effort.share * total.us

@@ -20,7 +20,7 @@ from occupancy_lab.compiling.environment import (
     running_environment,
 )
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.compiling.script import Script
+from occupancy_lab.compiling.script import Run, Script
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.explaining.case import Case
@@ -81,11 +81,11 @@ def dry_traces(  # noqa: PLR0913 - one argument per option of the command line
     """
     file, arguments = _script(command)
     how: dict[str, Any] = {"arguments": arguments, "assume": given_values(assume)}
-    how |= {"timeout": timeout, "retry_failed": retry_failed, "progress": progress}
-    how |= {"environment": _environment(command[0])}
+    how |= {"store": str(store_directory()), "seconds": timeout, "retry_failed": retry_failed}
+    environment = _environment(command[0])
     found = []
     for one in asked_gpus(gpu) if gpu is not None else (chosen_gpus(None)[0][0],):
-        with Script(file, one, store_directory(), **how) as script:
+        with Script(Run(file, one, **how), environment=environment, progress=progress) as script:
             found.append(dry_run_of(script, script_lines(script), tuple(command), effort))
         if script.interrupted is not None:
             break

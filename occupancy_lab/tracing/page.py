@@ -37,7 +37,6 @@ from occupancy_lab.tracing.traced import (
     GridLaunches,
     Traced,
     TracedKernel,
-    order,
 )
 
 NOTHING = "No Triton kernel was launched"
@@ -91,16 +90,16 @@ def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) 
         elif outcome is not None and outcome.ran is None and not present_gpus():
             nothing += "; there is no GPU here, and --dry-run needs none"
         return Document(title, (as_sentence(nothing),), sections)
-    shown = shown_kernels(found)
+    shown = found.shown
     times = {id(one): one.time for one in shown if one.time is not None}
     measured = any(one.measured for one in times.values())
     times = {key: one for key, one in times.items() if one.measured == measured}
     total = KernelTime.total(times.values())
     answer = (
-        *(() if total is None else (_lost_sentence(found, shown, times, total),)),
+        *(() if total is None else (_lost_sentence(found, times, total),)),
         *action_sentence(shown),
         *_gpu_time_sentence(found),
-        _summary(found, shown),
+        _summary(found),
         *_timing_sentences(found, measured=measured),
     )
     gpus = [one.calculation.gpu for one in found.kernels if one.calculation is not None]
@@ -118,7 +117,7 @@ def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) 
         ),
         *(untimed(shown) if total is None else _times_sentences(shown, total)),
         *_legend(gpus),
-        *_tried_sentences(found, shown),
+        *_tried_sentences(found),
         *(() if total is None else fusing_sentences(found.handovers, total.us)),
         *([TUNING] if any(one.tuning for one in found.kernels) else ()),
         *_gpu_sentences(shown),
@@ -128,11 +127,6 @@ def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) 
     )
     section = Section("", _tables(shown, times, total), sentences)
     return Document(title, answer, (section,))
-
-
-def shown_kernels(found: Traced) -> tuple[TracedKernel, ...]:
-    """Return the kernels of *found* that are launched, or expected to be, in `order`."""
-    return order([one for one in found.kernels if one.expected])
 
 
 def _tables(
@@ -242,9 +236,9 @@ def action_sentence(shown: Sequence[TracedKernel]) -> Iterator[str]:
         )
 
 
-def _tried_sentences(found: Traced, shown: Sequence[TracedKernel]) -> Iterator[str]:
+def _tried_sentences(found: Traced) -> Iterator[str]:
     """Say how the changes were found, and which kernels have none."""
-    tried = [(str(number), one.action) for number, one in enumerate(shown, 1) if one.action]
+    tried = [(str(number), one.action) for number, one in enumerate(found.shown, 1) if one.action]
     if any(action.change for _, action in tried):
         yield (
             "What brings most is the fastest launch that `explain` finds near a kernel's; saves us"
@@ -295,7 +289,6 @@ def _legend(gpus: Sequence[Gpu]) -> Iterator[str]:
 
 def _lost_sentence(
     found: Traced,
-    shown: Sequence[TracedKernel],
     times: Mapping[int, KernelTime],
     total: KernelTime,
 ) -> str:
@@ -309,7 +302,7 @@ def _lost_sentence(
         words = f"{duration(total.us)} are predicted in Triton's kernels ({total.limits})"
     if total.lost_us is None:
         return f"{words}."
-    timed = [(one, times[id(one)].lost_us or 0.0) for one in shown if id(one) in times]
+    timed = [(one, times[id(one)].lost_us or 0.0) for one in found.shown if id(one) in times]
     most, lost = max(timed, key=lambda pair: pair[1])
     predicted = "" if total.measured else "predicted to be "
     words += f"; {duration(total.lost_us)} of them are {predicted}lost"
@@ -495,7 +488,8 @@ def _programs(kernel: TracedKernel) -> tuple[str, str, str]:
     return str(plan.num_programs), str(plan.resident_programs), f"{plan.waves:.2f}"
 
 
-def _summary(found: Traced, shown: Sequence[TracedKernel]) -> str:
+def _summary(found: Traced) -> str:
+    shown = found.shown
     names, launches = {one.kernel for one in shown}, sum(one.launches for one in shown)
     words = [f"{count(launches, 'launch')} of {count(len(names), 'kernel')}"]
     if len(shown) > len(names):

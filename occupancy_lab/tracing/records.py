@@ -16,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from occupancy_lab.arguments import Descriptor, Pointer, dtype_name
+from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.cubin import read_sizes
 from occupancy_lab.compiling.notes import Feed
 from occupancy_lab.compiling.resources import read_resources
@@ -46,7 +47,6 @@ from occupancy_lab.tracing.traced import (
     Traced,
     TracedKernel,
     counted_grids,
-    launch_record,
     merged,
     order,
     shortened,
@@ -295,7 +295,7 @@ def _record(  # noqa: PLR0913 - what counts depend on
         return None
     resident = calculation.resident_programs
     run, counted = count_kept(run, texts, values=values, resident=resident, store=store)
-    return launch_record(run, counted, calculation)
+    return None if counted.counts is None else record_in_program(run, calculation, counted)
 
 
 def _metadata(kept: Path) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.script import Ran, Script
+from occupancy_lab.compiling.script import Ran, Run, Script
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.commands import OF_SCRIPT
 from occupancy_lab.explaining.explanation import Explanation
@@ -189,18 +189,18 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     Raises InputError, with the line of the script, for what cannot be done without a GPU, if the
     function launches nothing, and for values that no launch takes.
     """
-    directory = store_directory() if cache else None
     given = assumed_words(assume)
     values, words = read_both(given)
     settings: dict[str, Any] = {"constexprs": constexprs, "options": options}
     settings |= {"num_warps": num_warps, "num_stages": num_stages}
-    how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
-    how |= {"timeout": compile_timeout, "assume": values, "environment": find_environment(triton)}
+    how: dict[str, Any] = {"store": str(store_directory()) if cache else None, "assume": values}
+    how |= {"seconds": compile_timeout, "compile_seconds": compile_timeout}
     how |= {"retry_failed": retry_failed}
+    environment = find_environment(triton)
     gpus = [one for one, _ in chosen_gpus(gpu)]
     lines, traces = [], []
     for one in gpus:
-        with Script(name, one, directory, **how) as script:
+        with Script(Run(name, one, **how), environment=environment, progress=progress) as script:
             chosen = read_values(name, script.launches, gpus, **settings)
             assumed = read_assumed_of(script.launches, words)
             own = [

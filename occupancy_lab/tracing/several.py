@@ -20,7 +20,6 @@ from occupancy_lab.tracing.page import (
     action_sentence,
     not_tried,
     short_name,
-    shown_kernels,
     unknown_resources,
     untimed,
     write_trace,
@@ -69,7 +68,7 @@ class DryTrace:
     @property
     def shown(self) -> tuple[TracedKernel, ...]:
         """The kernels, an autotuned one only in the configuration predicted to be fastest."""
-        return shown_kernels(self.trace.found)
+        return self.trace.found.shown
 
     @property
     def time(self) -> KernelTime | None:

@@ -10,28 +10,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.explaining.advice import Action
 from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.explaining.script_lines import MOST_COUNTED, ScriptLine
-from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.occupancy.calculator import Calculation, plan_launch
 from occupancy_lab.options import OPTIONS
 from occupancy_lab.prediction import Prediction, time_columns
 from occupancy_lab.record import Record
 from occupancy_lab.values import LaunchPlan, Target, Work
-from occupancy_lab.work.counting import Counted
 from occupancy_lab.work.speed_of_light import work_columns
 
 WORTH_TRYING = 0.01
 """The share of all kernels' time that a kernel must lose for nearby launches to be compiled."""
-
-
-def launch_record(bound: BoundLaunch, counted: Counted, calculation: Calculation) -> Record | None:
-    """Return the record of the launch *bound* within a program, or None if it was not counted."""
-    if counted.counts is None:
-        return None
-    return record_in_program(bound, calculation).with_counts(counted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -430,6 +420,11 @@ class Traced:
     """Kernels for which nothing was tried, because they lose no more than WORTH_TRYING."""
     lesser: tuple[str, ...] = ()
     """Kernels for which nothing was tried, because enough others lose more."""
+
+    @property
+    def shown(self) -> tuple[TracedKernel, ...]:
+        """The kernels that are launched, or expected to be, in `order`."""
+        return order(one for one in self.kernels if one.expected)
 
 
 def order(kernels: Iterable[TracedKernel]) -> tuple[TracedKernel, ...]:

@@ -19,7 +19,7 @@ from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.notes import ScriptLaunch
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
-from occupancy_lab.compiling.script import Script
+from occupancy_lab.compiling.script import Run, Script
 from occupancy_lab.errors import few_of, quoted, refuse, shortened
 from occupancy_lab.explaining.dry_run import stand_in
 from occupancy_lab.explaining.script_lines import (
@@ -94,14 +94,13 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
         InputError: the function fails or launches nothing that can be tuned, or what `tune_sizes`
             raises it for.
     """
-    directory = store_directory() if cache else None
     values, words = read_both(assumed_words(assume))
-    how: dict[str, Any] = {"compile_timeout": compile_timeout, "progress": progress}
-    how |= {"timeout": compile_timeout, "assume": values, "untuned": True}
-    how |= {"environment": find_environment(triton)}
+    how: dict[str, Any] = {"store": str(store_directory()) if cache else None, "assume": values}
+    how |= {"seconds": compile_timeout, "compile_seconds": compile_timeout, "untuned": True}
+    by: dict[str, Any] = {"environment": find_environment(triton), "progress": progress}
     gpus = [one for one, _ in chosen_gpus(gpu)]
     with contextlib.ExitStack() as stack:
-        scripts = [stack.enter_context(Script(name, one, directory, **how)) for one in gpus]
+        scripts = [stack.enter_context(Script(Run(name, one, **how), **by)) for one in gpus]
         for script in scripts:
             if script.ran.failure is not None:
                 refuse(script.ran.why_it_failed)

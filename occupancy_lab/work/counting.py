@@ -100,7 +100,7 @@ class Counting:
         """Return what *store* has of it; None where it has nothing."""
         if self.why_not is not None:
             return Counted(why_not=self.why_not)
-        kept = store.get_counted(self.key())
+        kept = store.get_line("counted", self.key())
         with contextlib.suppress(ValueError):  # the entry was changed by something else
             return None if kept is None else from_line(Counted, kept)
         return None
@@ -169,7 +169,7 @@ def count_launches(
     def keep(place: int, counted: Counted) -> None:
         found[place] = counted
         if not counted.is_failure:
-            store.put_counted(wanted[place].key(), to_line(counted))
+            store.put_line("counted", wanted[place].key(), to_line(counted))
 
     if jobs == 1 or len(missing) < FEW:
         for place in missing:

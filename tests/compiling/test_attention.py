@@ -8,7 +8,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from occupancy_lab.compiling.attention import _Attention
-from occupancy_lab.compiling.script import Script
+from occupancy_lab.compiling.script import Run, Script
 from occupancy_lab.gpus import find_gpu
 
 CUDNN, FLASH = SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION
@@ -124,7 +124,7 @@ def kernels(folder: Path, source: str, gpu: str) -> list[str]:
     """Return the kernels that a program launches in a dry run."""
     path = folder / "program.py"
     path.write_text(source, encoding="utf-8")
-    with Script(str(path), find_gpu(gpu), None, arguments=()) as script:
+    with Script(Run(str(path), find_gpu(gpu), arguments=())) as script:
         assert script.ran.failure is None, script.ran.failure
         return [one.bound.kernel for one in script.launches]
 

@@ -483,28 +483,6 @@ def test_the_interpreter_is_refused(monkeypatch: pytest.MonkeyPatch, value: str)
         resources(SM_90)
 
 
-@pytest.fixture
-def compiles(monkeypatch: pytest.MonkeyPatch) -> list[Launch]:
-    """Return the list of launches that are really compiled."""
-    launches: list[Launch] = []
-    compile_really = compiling._compile
-
-    def counting(function: Any, launch: Launch, *others: Any, present: bool) -> Any:
-        launches.append(launch)
-        return compile_really(function, launch, *others, present=present)
-
-    monkeypatch.setattr(compiling, "_compile", counting)
-    return launches
-
-
-def test_a_stored_resource_is_not_compiled(tmp_path: Path, compiles: list[Launch]) -> None:
-    """The second time, equal resources come from the store."""
-    made = (SOFTMAX, PROBLEM, CONFIG, SM_90)
-    first = compile_resources(*made, Store(tmp_path))
-    assert compile_resources(*made, Store(tmp_path)) == first
-    assert len(compiles) == 1
-
-
 @pytest.mark.parametrize(
     "variable",
     [

@@ -14,7 +14,8 @@ from triton.language.core import builtin
 from occupancy_lab.arguments import tensor
 from occupancy_lab.compiling import compiler as compiling
 from occupancy_lab.compiling.compiler import INTERRUPTED, Compilation, Compiler
-from occupancy_lab.compiling.process import CompileProcess, Request
+from occupancy_lab.compiling.process import CompileProcess, Found, Request
+from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import CompileError, CompileTimeoutError, InputError
 from occupancy_lab.explaining.dry_run import dry_run
 from occupancy_lab.gpus import find_gpu
@@ -26,6 +27,7 @@ X = tensor((64, 64), "float16")
 SM_90, GFX942 = find_gpu("sm_90").target, find_gpu("gfx942").target
 NAME = f"{launched_kernels.__file__}:transpose"
 TAKEN = Resources(32, 4, 0)
+FOUND = Compiled(TAKEN, "")
 
 
 def compilation(target: Target = SM_90, *, name: str | None = NAME, **keywords: Any) -> Compilation:
@@ -39,14 +41,14 @@ def compilation(target: Target = SM_90, *, name: str | None = NAME, **keywords: 
 class Compiles:
     """Stands in for `compile_here`, and keeps its requests."""
 
-    def __init__(self, outcome: Resources | Failure = TAKEN) -> None:
+    def __init__(self, outcome: Found = FOUND) -> None:
         self.asked: list[Request] = []
         self.jobs: list[int] = []
         self.outcome = outcome
 
     def __call__(
         self, requests: Mapping[str, Request], jobs: int, *_how: object, **_more: object
-    ) -> Iterator[tuple[str, Resources | Failure]]:
+    ) -> Iterator[tuple[str, Found]]:
         """Give each request the same outcome."""
         self.jobs.append(jobs)
         self.asked += requests.values()
@@ -89,7 +91,7 @@ def test_what_does_not_compile_is_remembered(compiles: Compiles, tmp_path: Path)
     with pytest.raises(CompileError, match=r"no luck; remembered in .* --retry-failed"):
         Compiler(tmp_path).resources(pair[0])
     assert len(compiles.asked) == 2
-    compiles.outcome = TAKEN
+    compiles.outcome = FOUND
     assert Compiler(tmp_path, retry_failed=True).compile(pair) == [TAKEN, TAKEN]
     assert Compiler(tmp_path).resources(pair[1]) == TAKEN
     assert len(compiles.asked) == 4
@@ -99,7 +101,7 @@ def test_what_passes_is_not_remembered(compiles: Compiles, tmp_path: Path) -> No
     """A passing failure, such as a killed compiler, is tried again."""
     compiles.outcome = Failure(Status.COMPILE_FAILED, "it was killed", lasting=False)
     assert Compiler(tmp_path).compile([compilation()]) == [compiles.outcome]
-    compiles.outcome = TAKEN
+    compiles.outcome = FOUND
     assert Compiler(tmp_path).compile([compilation()]) == [TAKEN]
     assert len(compiles.asked) == 2
 

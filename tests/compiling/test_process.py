@@ -27,12 +27,13 @@ from occupancy_lab.compiling.process import (
     compile_here,
     compile_on_cluster,
 )
+from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.errors import CompileError, InputError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import NamedKernel
 from occupancy_lab.kernel import load_kernel
 from occupancy_lab.sweeping.run import sweep
-from occupancy_lab.values import Config, Failure, Problem, Resources
+from occupancy_lab.values import Config, Failure, Problem
 from occupancy_lab.workers.messages import from_line, to_line
 
 SOFTMAX = load_kernel("softmax")
@@ -161,7 +162,7 @@ def test_the_gpu_at_hand_is_compiled_for_by_its_driver(monkeypatch: pytest.Monke
 
     def compile_(_self: CompileProcess, request: Request, _timeout: float | None) -> object:
         seen.append(request)
-        return compile_resources(*ASKED, Store(None))
+        return Compiled(compile_resources(*ASKED, Store(None)), "")
 
     monkeypatch.setattr(CompileProcess, "compile", compile_)
     Compiler(None, here=[WANTED.target]).resources(WANTED)
@@ -201,10 +202,10 @@ def process() -> Iterator[CompileProcess]:
     process.close()
 
 
-def expected(of: Request) -> Resources:
+def expected(of: Request) -> Compiled:
     """Return the result of compiling in this process."""
     function = load_kernel("softmax").function
-    return compile_launch(function, of.launch, of.target, Store(None)).resources
+    return compile_launch(function, of.launch, of.target, Store(None))
 
 
 def test_timeout_kills_and_the_next_compile_works(process: CompileProcess, tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> 
     victim = process._child._process
     threading.Timer(0.5, os.kill, (victim.pid, signal.SIGKILL)).start()
     slow = slow_request(tmp_path, 2)
-    assert isinstance(process.compile(slow, 60), Resources)
+    assert isinstance(process.compile(slow, 60), Compiled)
 
 
 def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path: Path) -> None:
@@ -277,7 +278,7 @@ def test_cluster_survives_a_killed_worker(tmp_path: Path) -> None:
         threading.Timer(1.0, os.kill, (pids[0], signal.SIGKILL)).start()
         outcomes = dict(compile_on_cluster(requests, cluster.scheduler_address, 120))
     assert outcomes.keys() == requests.keys()
-    assert all(isinstance(outcome, Resources) for outcome in outcomes.values())
+    assert all(isinstance(outcome, Compiled) for outcome in outcomes.values())
     assert outcomes["4"] == expected(request(4))
 
 
@@ -379,7 +380,7 @@ def test_cluster_with_another_kernel_is_refused(
         )
     assert list(table["status"]) == ["compile failed"]
     assert table["reason"][0] == f"on {socket.gethostname()} the kernel file differs"
-    assert not list((tmp_path / "store").rglob("*.json"))
+    assert [path.name for path in (tmp_path / "store").iterdir()] == ["imported"]
 
 
 def keyed(**changes: object) -> Request:

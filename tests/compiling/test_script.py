@@ -289,7 +289,7 @@ def ask(script: Path) -> Iterator[Callable[..., Ran]]:
     child = Child("occupancy_lab.compiling.script_process")
 
     def run(function: str, gpu: str = "h200", file: Path = script) -> Ran:
-        request = Run(f"{file}:{function}", find_gpu(gpu), None)
+        request = Run(f"{file}:{function}", find_gpu(gpu))
         line = child.ask(to_line(request), 120)
         assert line, child.last_words
         return from_line(Ran, line)
@@ -334,7 +334,7 @@ def test_every_launch_is_listed_with_its_binary(
         lambda gpu: dry_run(double, gpu)[(1,)](x, 2048),
     )
     for name, compiled in (("h100", len(dry)), ("mi300x", 3)):
-        with Script(f"{script}:several", find_gpu(name), None) as run:
+        with Script(Run(f"{script}:several", find_gpu(name))) as run:
             assert kernels(run.launches) == seen
             found = [
                 one.calculation.resources.binary
@@ -474,13 +474,13 @@ def test_a_script_that_never_ends_is_ended(script: Path) -> None:
     """A timeout names the limit and the option that raises it."""
     said = r"bench.py:\d+: it takes longer than 1 s; --compile-timeout gives it more"
     with pytest.raises(InputError, match=said):
-        Script(f"{script}:waiting", find_gpu("h100"), None, timeout=1)
+        Script(Run(f"{script}:waiting", find_gpu("h100"), seconds=1))
 
 
 def test_a_script_that_ends_its_process_leaves_none(script: Path) -> None:
     """A function that exits is refused, and its child processes are ended."""
     with pytest.raises(InputError, match=r"bench.py:leaving ends its process: exit status 3"):
-        Script(f"{script}:leaving", find_gpu("h100"), None)
+        Script(Run(f"{script}:leaving", find_gpu("h100")))
     pids = script.with_name("pids").read_text(encoding="utf-8").split()
     assert len(pids) == 2
     until = time.monotonic() + 20  # a killed process is gone after a moment
@@ -491,7 +491,7 @@ def test_a_script_that_ends_its_process_leaves_none(script: Path) -> None:
 
 def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> None:
     """A launch that kills the compiler does not affect others."""
-    with Script(f"{script}:breaking", find_gpu("h100"), None) as run:
+    with Script(Run(f"{script}:breaking", find_gpu("h100"))) as run:
         with pytest.raises(CompileError, match="LLVM ERROR: no register for f"):
             resources(run, 0)
         with pytest.raises(CompileError, match="cannot compile asserting for sm_90"):
@@ -503,7 +503,7 @@ def test_a_compiler_that_dies_takes_no_other_launch_with_it(script: Path) -> Non
 
 def test_launches_are_compiled_together_in_their_order(script: Path) -> None:
     """Each outcome belongs to its launch, whichever compiles first."""
-    with Script(f"{script}:unequal", find_gpu("h100"), None) as run:
+    with Script(Run(f"{script}:unequal", find_gpu("h100"))) as run:
         slow, aborted, fast, same = run.outcomes(every(run))
         assert isinstance(slow, Resources)
         assert isinstance(aborted, Failure)
@@ -516,7 +516,7 @@ def test_launches_are_compiled_together_in_their_order(script: Path) -> None:
 
 def test_no_compile_is_made_after_ctrl_c(script: Path, tmp_path: Path) -> None:
     """After Ctrl-C finished outcomes are kept and nothing more is compiled."""
-    with Script(f"{script}:hanging", find_gpu("h100"), tmp_path) as run:
+    with Script(Run(f"{script}:hanging", find_gpu("h100"), str(tmp_path))) as run:
         begun, compiled = script.with_name("begun"), resources(run, 0)
 
         def interrupt() -> None:
@@ -557,7 +557,7 @@ def run_source(
     """Run KERNELS and *source* as a program; return the run, and each launch's grid and BLOCK."""
     path = folder / "program.py"
     path.write_text(KERNELS + source, encoding="utf-8")
-    with Script(str(path), find_gpu(gpu), None, arguments=(), **asked) as script:  # type: ignore[arg-type]
+    with Script(Run(str(path), find_gpu(gpu), arguments=(), **asked)) as script:  # type: ignore[arg-type]
         assert script.ran.failure is None, script.ran.failure
         launches = [
             (one.bound.launch.grid, one.bound.constexprs and one.bound.arguments.get("BLOCK"))
@@ -817,7 +817,7 @@ def test_kernels_of_torch_compile_are_seen(tmp_path: Path) -> None:
     """
     path = tmp_path / "program.py"
     path.write_text(KERNELS + COMPILED, encoding="utf-8")
-    with Script(str(path), find_gpu("mi300x"), None, arguments=()) as script:
+    with Script(Run(str(path), find_gpu("mi300x"), arguments=())) as script:
         assert script.ran.failure is None, script.ran.failure
         bound = [one.bound for one in script.launches]
         assert any("softmax" in one.kernel for one in bound)
@@ -861,7 +861,7 @@ def test_subclasses_and_gluon_are_kernels(tmp_path: Path) -> None:
     """A subclass of Autotuner and Gluon's kernels are noted."""
     path = tmp_path / "program.py"
     path.write_text(KERNELS + SUBCLASSES, encoding="utf-8")
-    with Script(str(path), find_gpu("h100"), None, arguments=()) as script:
+    with Script(Run(str(path), find_gpu("h100"), arguments=())) as script:
         assert script.ran.failure is None, script.ran.failure
         blocks = [one.bound.arguments["BLOCK"] for one in script.launches]
         assert blocks == [64, 128, 7]

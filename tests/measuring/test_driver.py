@@ -1,6 +1,5 @@
 """Predictions against the driver of this machine's GPU, and NVML's readings."""
 
-import itertools
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -9,21 +8,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from records import make_record
 
-from occupancy_lab.compiling import Store
-from occupancy_lab.errors import DoesNotFitError
-from occupancy_lab.gpus import present_gpus
-from occupancy_lab.kernel import load_kernel
 from occupancy_lab.measuring.driver import (
     REASONS,
-    DriverKernel,
-    ask_driver,
     read_clock,
     throttle_words,
 )
-from occupancy_lab.record import Record
-from occupancy_lab.values import Config, Problem
 
 UUID = "6f1c2b7e-0000-1111-2222-333344445555"
 PLACE = "00000000:C1:00.0"
@@ -97,12 +87,8 @@ REASONS_NAME = "nvmlDeviceGetCurrentClocksEventReasons"
     [
         pytest.param("", {}, READING, id="every number"),
         pytest.param("", {"uuid": "another"}, READING, id="a part of a GPU, found by its place"),
-        pytest.param("", {"uuid": None}, READING, id="a torch without UUIDs"),
         pytest.param(
             "", {"uuid": "another", "pci_bus_id": 7}, (None, None), id="no GPU that NVML knows"
-        ),
-        pytest.param(
-            "", {"uuid": "another", "pci_bus_id": None}, (None, None), id="nor has torch a place"
         ),
         pytest.param(REASONS_NAME, {}, (1830, "hardware slowdown"), id="an older driver"),
         pytest.param("nvmlDeviceGetClockInfo", {}, (None, READING[1]), id="a number refused"),
@@ -120,16 +106,8 @@ def test_what_is_read_is_of_torchs_device(
     nvml.refused = (refused,)
     for name, value in changes.items():
         setattr(device, name, value)
-        if value is None:
-            delattr(device, name)
     assert read_clock() == reading
     assert nvml.started == 0
-
-
-def test_older_modules_have_the_older_name(nvml: FakeNvml) -> None:
-    """Reasons come from the older function if the newer one is missing."""
-    delattr(nvml, REASONS_NAME)
-    assert read_clock() == (1830, "hardware slowdown")
 
 
 def test_extra_may_be_missing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,53 +151,3 @@ def test_a_real_gpu_is_read() -> None:
     if sm_mhz is None:
         pytest.skip("NVML does not answer")
     assert 100 < sm_mhz < 5000
-
-
-ELEMENTS_A_THREAD = 64
-"""Above this ptxas takes many seconds per kernel."""
-STORE = Store(None)
-
-
-def record(kernel: str, cols: int, config: Config, dtype: str = "float32") -> Record:
-    """Return the record of *kernel* on this machine's GPU."""
-    gpu = present_gpus()[0].gpu
-    return make_record(
-        load_kernel(kernel), Problem(8192, cols, dtype), config, gpu, STORE, present=True
-    )
-
-
-def configs(block_size: int) -> list[Config]:
-    """Return the configurations of a block size that compile quickly."""
-    grid = itertools.product((1, 2, 4, 8, 16, 32), (1, 2, 3, 4))
-    return [
-        Config(block_size, num_warps, num_stages)
-        for num_warps, num_stages in grid
-        if block_size <= num_warps * 32 * ELEMENTS_A_THREAD
-    ]
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("dtype", ["float32", "float16"])
-@pytest.mark.parametrize("cols", [100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768])
-@pytest.mark.parametrize("kernel", ["softmax", "softmax_row"])
-def test_driver_agrees(kernel: str, cols: int, dtype: str) -> None:
-    """Registers, local bytes, static shared and programs an SM equal the driver's, every config."""
-    block_size = 1 << (cols - 1).bit_length()
-    checked = 0
-    for config in configs(block_size):
-        if kernel == "softmax_row" and config.num_stages > 1:
-            continue
-        try:
-            mine = record(kernel, cols, config, dtype)
-        except DoesNotFitError:
-            continue
-        said = ask_driver(mine.matrix.kernel, mine.problem, config, mine.gpu.target)
-        resources = mine.resources
-        assert said == DriverKernel(
-            resources.n_regs,
-            resources.local_bytes,
-            resources.static_shared,
-            mine.occupancy.programs_per_multiprocessor,
-        ), config
-        checked += 1
-    assert checked

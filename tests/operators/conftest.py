@@ -52,7 +52,7 @@ class CpuLaunches:
                 y, dy = values
                 output.copy_(y * (dy - (dy * y).sum(1, keepdim=True)))
 
-        return Launcher(None, launch, 0)  # type: ignore[arg-type] # nobody asks for the choice
+        return Launcher(launch, 0)
 
 
 @pytest.fixture

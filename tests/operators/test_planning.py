@@ -34,8 +34,19 @@ def dense(problem: Problem, inputs: int = 1) -> tuple[Rows, ...]:
     return (Rows(problem.cols),) * (1 + inputs)
 
 
+@pytest.fixture(autouse=True)
+def _fresh() -> Iterator[None]:
+    """Forget what other tests chose."""
+    remembering = (planning._candidates, planning.launcher, planning._gpu)
+    for one in remembering:
+        one.cache_clear()
+    yield
+    for one in remembering:
+        one.cache_clear()
+
+
 @pytest.fixture
-def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def compiles(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that grows by 0 per request to compile, and by the compiles."""
     counts: list[int] = []
     compile_here = planning.compile_runs
@@ -46,12 +57,7 @@ def compiles(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
         return compile_here(asked, compiler)
 
     monkeypatch.setattr(planning, "compile_runs", counted)
-    remembering = (planning._candidates, planning.launcher, planning._gpu)
-    for one in remembering:
-        one.cache_clear()
-    yield counts
-    for one in remembering:
-        one.cache_clear()
+    return counts
 
 
 @pytest.mark.parametrize(("rows", "cols"), [(4096, 67), (1, 5000)])
@@ -120,14 +126,12 @@ def test_long_rows_have_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row longer than any program is launched in blocks, forward and backward."""
     # Following so many blocks takes long if a warp does much of each.
     monkeypatch.setattr(planning, "_compiles_soon", lambda task: task.matrix.config.num_warps >= 8)
-    planning._candidates.cache_clear()
     problem = Problem(3, 1_100_001, "bfloat16")
     assert choose(FORWARD, problem, dense(problem), H200).kernel.name == "softmax_cooperative"
     apart = (dense(problem)[0], Rows(problem.cols + 1))
     assert choose(FORWARD, problem, apart, H200).kernel.name == "softmax_loop"
     back = choose(("softmax_backward",), problem, dense(problem, 2), H200)
     assert back.config.block_size < problem.cols
-    planning._candidates.cache_clear()
 
 
 def test_what_has_no_time_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +153,6 @@ def test_what_has_no_time_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None
     planning._candidates.cache_clear()
     with pytest.raises(InputError, match="nothing can be predicted for H200 SXM"):
         choose(FEW, problem, dense(problem), H200)
-    planning._candidates.cache_clear()
 
 
 def test_a_grid_that_no_launch_takes_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -169,7 +172,6 @@ def here(monkeypatch: pytest.MonkeyPatch, *keys: str) -> None:
     present = [PresentGpu(gpu, gpu.title, {}, place, gpu) for place, gpu in enumerate(gpus)]
     monkeypatch.setattr(planning, "present_gpus", lambda: tuple(present))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU {device}")
-    planning._gpu.cache_clear()
 
 
 def test_a_gpu_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +180,6 @@ def test_a_gpu_that_is_not_known_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
     assert planning._gpu(1).key == "h100"
     with pytest.raises(InputError, match="nothing is known of GPU 2"):
         planning._gpu(2)
-    planning._gpu.cache_clear()
 
 
 def test_a_new_shape_in_a_capture_is_refused(
@@ -190,7 +191,7 @@ def test_a_new_shape_in_a_capture_is_refused(
 
     def load(choice: Any) -> Launcher:
         loaded.append(choice)
-        return Launcher(choice, lambda *_: None, 0)
+        return Launcher(lambda *_: None, 0)
 
     monkeypatch.setattr(planning, "load", load)
     problem = Problem(64, 300, "float16")
@@ -311,7 +312,6 @@ def test_rows_that_lie_otherwise_leave_a_kernel_out(
     """`rows_alike` requires aligned rows with equal distances modulo 16 B."""
     found = {"softmax_row": dataclasses.replace(load_kernel("softmax_row"), rows_alike=True)}
     monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
-    planning._candidates.cache_clear()
     problem = Problem(64, 61, "float16")
     if takes:
         assert choose(("softmax_row",), problem, matrices, H200).kernel.rows_alike
@@ -319,7 +319,6 @@ def test_rows_that_lie_otherwise_leave_a_kernel_out(
         with pytest.raises(InputError, match="no kernel takes rows with these strides"):
             choose(("softmax_row",), problem, matrices, H200)
         assert choose(FEW, problem, matrices, H200).kernel.name == "softmax_loop"
-    planning._candidates.cache_clear()
 
 
 def test_programs_that_cannot_wait_for_each_other_are_not_chosen(
@@ -331,11 +330,9 @@ def test_programs_that_cannot_wait_for_each_other_are_not_chosen(
     )
     found = {"softmax_row": waiting}
     monkeypatch.setattr(planning, "load_kernel", lambda name: found.get(name) or load_kernel(name))
-    planning._candidates.cache_clear()
     few, many = Problem(1, 300, "float16"), Problem(64, 300, "float16")
     assert choose(("softmax_row",), few, dense(few), H200).num_programs == 1
     assert choose(FEW, many, dense(many), H200).kernel.name == "softmax_loop"
-    planning._candidates.cache_clear()
 
 
 def test_a_configuration_that_other_rows_refuse_is_not_chosen(
@@ -357,9 +354,7 @@ def test_a_configuration_that_other_rows_refuse_is_not_chosen(
         constexprs=constexprs,
     )
     monkeypatch.setattr(planning, "load_kernel", lambda _name: own)
-    planning._candidates.cache_clear()
     for rows, block_size in ((66, 512), (67, 64), (68, 512)):
         problem = Problem(rows, 300, "float16")
         found = choose(("softmax_loop",), problem, dense(problem), H200)
         assert found.config.block_size == block_size
-    planning._candidates.cache_clear()

@@ -99,21 +99,6 @@ def test_interrupt_keeps_what_is_finished(
     assert pd.read_csv(exported)["us"].notna().tolist() == [True, True, True, False]
 
 
-def test_interrupt_of_a_sweep_is_a_keyboard_interrupt(
-    launches: Launches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A caller of sweep gets KeyboardInterrupt with the table of the finished rows."""
-
-    def interrupted(*_asked: object, **_options: object) -> list[Measurement]:
-        raise UnfinishedError({})
-
-    monkeypatch.setattr("occupancy_lab.sweeping.grid.measure_launches", interrupted)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        sweep(781, **GRID, measure=True)
-    assert caught.value.finished["us"].isna().all()
-    assert launches.asked == []
-
-
 def test_interrupt_while_compiling_gives_all_columns(
     launches: Launches, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from traced_kernels import LAUNCH, traced_kernel, worked
 from occupancy_lab import dry_run
 from occupancy_lab.arguments import Pointer, tensor
 from occupancy_lab.compiling.offline import offline
-from occupancy_lab.compiling.script import Script
+from occupancy_lab.compiling.script import Run, Script
 from occupancy_lab.errors import CompileError
 from occupancy_lab.explaining.advice import Action
 from occupancy_lab.explaining.script_lines import script_lines
@@ -182,7 +182,7 @@ def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
     found = dry_trace(["python", str(path)], gpu="h100", effort=Effort(600))
     action = found.kernels[0].action
     assert action.change.startswith("BLOCK ")
-    with Script(f"{path}:main", find_gpu("h100"), None) as script:
+    with Script(Run(f"{path}:main", find_gpu("h100"))) as script:
         (line,) = script_lines(script)
         assert f"**H100 SXM**: {action.sentence}" == line.run.to_document().answer[0]
 

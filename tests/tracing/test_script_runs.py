@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from in_process import run
 
-from occupancy_lab.compiling.script import Script
+from occupancy_lab.compiling.script import Run, Script
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.script_lines import script_lines
 from occupancy_lab.gpus import find_gpu
@@ -51,7 +51,7 @@ def test_a_neighbour_has_the_grid_that_the_script_would_give_it(path: Path) -> N
     grid = 'lambda named: (triton.cdiv(10000000, named["BLOCK"]),)'
     text = text.replace(f"double[{grid}](x, 10000000)", f"double.fn[{grid}](x, 10000000, BLOCK=64)")
     path.write_text(text, encoding="utf-8")
-    with Script(f"{path}:main", find_gpu("h100"), None) as script:
+    with Script(Run(f"{path}:main", find_gpu("h100"))) as script:
         found = [(one.run.cases[0], one.run.to_markdown()) for one in script_lines(script)]
     (free, page), (fixed, _) = found
     grids = {
@@ -155,7 +155,7 @@ def test_a_neighbour_of_a_replaced_value_keeps_it(path: Path) -> None:
     grid = '[lambda named: (triton.cdiv(10000000, named["BLOCK"]),)]'
     text = UNTUNED.replace("1000", "10000000").replace("[(4,)]", grid)
     path.write_text(text, encoding="utf-8")
-    with Script(f"{path}:main", find_gpu("h100"), None) as script:
+    with Script(Run(f"{path}:main", find_gpu("h100"))) as script:
         (line,) = script_lines(script, {"num_warps": (8,)})
         first, run = line.first, line.run
         (case,) = run.cases
@@ -294,29 +294,3 @@ def test_trips_are_assumed_of_the_loops_of_a_script(path: Path) -> None:
         InputError, match=rf"trips@{line + 1} is of a line without a loop.*: {line}$"
     ):
         launched(f"trips@{line + 1}=9")
-
-
-MISSING = """
-@torch.library.custom_op("dry_lines::host", mutates_args=(), device_types="cpu")
-def host(x: torch.Tensor) -> torch.Tensor:
-    return x + 1
-
-
-host.register_fake(torch.empty_like)
-
-
-def lacking():
-    main()
-    host(torch.rand(1 << 20, device="cuda")).sum().item()
-"""
-
-
-@pytest.mark.usefixtures("alone")
-def test_missing_launches_and_assumptions_are_said(path: Path) -> None:
-    """An operation without a GPU kernel is named with status 1, and assumptions are listed."""
-    path.write_text(SCRIPT + MISSING, encoding="utf-8")
-    done = run("explain", f"{path}:lacking", "--gpu", "h100")
-    assert done.returncode == 1
-    page = " ".join(done.stdout.split())
-    assert "Launches are missing: the operation dry_lines::host" in page
-    assert "Assumed: nan for a value at" in page

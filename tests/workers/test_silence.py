@@ -31,14 +31,6 @@ def test_libraries_in_c_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_child_processes_are_taken(capfd: pytest.CaptureFixture[str]) -> None:
-    """Output of child processes is captured."""
-    with captured() as printed:
-        subprocess.run(["/bin/sh", "-c", "echo out; echo err >&2"], check=True)
-    assert printed.text == "out\nerr\n"
-    assert capfd.readouterr() == ("", "")
-
-
 def test_blocks_nest(capfd: pytest.CaptureFixture[str]) -> None:
     """An inner block captures its own output, the outer block the rest."""
     with captured() as outer:
