@@ -112,26 +112,9 @@ def records_of(launches: Iterable[tuple[str, Launch]], key: str) -> list[Record 
     return with_counts(compile_runs(asked, compiler), asked, compiler)
 
 
-def file_of(kind: str, key: str) -> Path:
-    """Return the file of a GPU with launches of a kind: "atomics", "rows"."""
-    return DATA / f"{kind}-{key}.csv"
-
-
 def read_recorded(kind: str, key: str) -> list[dict[str, Any]]:
-    """Return the rows of a GPU's file with launches of a kind."""
-    return rows_of(file_of(kind, key))
-
-
-def predict_again(
-    path: Path,
-    columns: Sequence[str],
-    predict: Callable[[list[dict[str, Any]]], list[Record | Failed]],
-    cells: Callable[[Record | Failed], dict[str, Any]],
-) -> None:
-    """Renew the *cells* of each row of a file, without launching anything."""
-    known = rows_of(path)
-    predicted = zip(known, predict(known), strict=True)
-    write_rows(path, columns, [row | cells(record) for row, record in predicted])
+    """Return the rows of a GPU's file with launches of a kind: "atomics", "rows"."""
+    return rows_of(DATA / f"{kind}-{key}.csv")
 
 
 def measure_or_predict(
@@ -142,7 +125,10 @@ def measure_or_predict(
     predict: Callable[..., list[Record | Failed]],
     cells: Callable[[Record | Failed], dict[str, Any]],
 ) -> None:
-    """Write what is *measured* to --output; *predict* such a *kind* again for --predict."""
+    """Write what is *measured* to --output; for --predict renew the *cells* of the recorded rows.
+
+    *predict* returns the records of the launches of rows on a GPU, without launching them.
+    """
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--output", type=Path)
     parser.add_argument("--predict")
@@ -150,8 +136,10 @@ def measure_or_predict(
     if asked.output:
         write_rows(asked.output, columns, measured())
     if asked.predict:
-        again = partial(predict, key=asked.predict)
-        predict_again(file_of(kind, asked.predict), columns, again, cells)
+        known = read_recorded(kind, asked.predict)
+        predicted = zip(known, predict(known, asked.predict), strict=True)
+        rows = [row | cells(record) for row, record in predicted]
+        write_rows(DATA / f"{kind}-{asked.predict}.csv", columns, rows)
 
 
 def predicted_times(record: Record | Failed) -> dict[str, Any]:

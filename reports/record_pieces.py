@@ -11,25 +11,21 @@ the columns that begin with predicted; that needs the Triton that launched them,
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
 from record_atomics import (
     PREDICTED,
-    file_of,
-    predict_again,
+    measure_or_predict,
     predicted_times,
     read_recorded,
     records_of,
 )
-from record_tunes import write_rows
 from work_ncu import read_counts
 
 if TYPE_CHECKING:
@@ -277,20 +273,13 @@ read = partial(read_recorded, KIND)
 
 
 def main() -> None:
-    """Measure or predict."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--launch", action="store_true", help="launch each once")
-    parser.add_argument("--predict")
-    asked = parser.parse_args()
-    if asked.launch:
+    """Measure or predict; with --launch alone launch each once, for Nsight Compute."""
+    if sys.argv[1:] == ["--launch"]:
         for row in launches():
             prepared(row)()
-    if asked.output:
-        write_rows(asked.output, COLUMNS, measure([*launches()]))
-    if asked.predict:
-        again = partial(predict, key=asked.predict)
-        predict_again(file_of(KIND, asked.predict), COLUMNS, again, predicted_columns)
+        return
+    measured = partial(measure, [*launches()])
+    measure_or_predict(__doc__, KIND, COLUMNS, measured, predict, predicted_columns)
 
 
 if __name__ == "__main__":
