@@ -1,28 +1,26 @@
 """Launches of small kernels that were recorded on a GPU: the errors of their predictions."""
 
 from collections.abc import Mapping
-from types import ModuleType
 
 import pytest
-import record_atomics
-import record_pieces
-import record_rows
-import record_wide_rows
-from record_atomics import predicted_times
+from record_atomics import ATOMICS, Recorder, predicted_times
+from record_pieces import PIECES, predicted_columns
+from record_rows import ROWS
+from record_wide_rows import WIDE_ROWS
 
 
 @pytest.mark.parametrize(
     ("recorder", "gpu", "count", "most", "inside"),
     [
-        (record_atomics, "h100", 112, {0.5: 0.125, 0.75: 0.25, 0.9: 0.42}, 0.0),
-        (record_atomics, "h200", 224, {0.5: 0.125, 0.75: 0.25, 0.9: 0.42}, 0.0),
-        (record_rows, "h200", 56, {0.5: 1 / 6, 0.9: 1 / 3}, 0.0),
-        (record_wide_rows, "h200", 60, {0.5: 0.06, 0.9: 0.12}, 0.85),
-        (record_pieces, "h200", 128, {0.5: 0.085, 0.9: 0.23}, 0.825),
+        (ATOMICS, "h100", 112, {0.5: 0.125, 0.75: 0.25, 0.9: 0.42}, 0.0),
+        (ATOMICS, "h200", 224, {0.5: 0.125, 0.75: 0.25, 0.9: 0.42}, 0.0),
+        (ROWS, "h200", 56, {0.5: 1 / 6, 0.9: 1 / 3}, 0.0),
+        (WIDE_ROWS, "h200", 60, {0.5: 0.06, 0.9: 0.12}, 0.85),
+        (PIECES, "h200", 128, {0.5: 0.085, 0.9: 0.23}, 0.825),
     ],
 )
 def test_predicted_times_are_near_the_recorded_ones(
-    recorder: ModuleType, gpu: str, count: int, most: Mapping[float, float], inside: float
+    recorder: Recorder, gpu: str, count: int, most: Mapping[float, float], inside: float
 ) -> None:
     """Quantiles of the errors are small, and many launches of all that are drawn are in range."""
     rows = recorder.read(gpu)
@@ -43,27 +41,27 @@ def test_predicted_times_are_near_the_recorded_ones(
 @pytest.mark.parametrize(
     ("recorder", "gpu", "step"),
     [
-        (record_atomics, "h100", 8),
-        (record_rows, "h200", 7),
-        (record_wide_rows, "h200", 10),
-        (record_pieces, "h200", 10),
+        (ATOMICS, "h100", 8),
+        (ROWS, "h200", 7),
+        (WIDE_ROWS, "h200", 10),
+        (PIECES, "h200", 10),
     ],
 )
-def test_the_rows_are_what_the_lab_predicts(recorder: ModuleType, gpu: str, step: int) -> None:
+def test_the_rows_are_what_the_lab_predicts(recorder: Recorder, gpu: str, step: int) -> None:
     """Some rows are predicted again; another Triton compiles nearly the same."""
     rows = recorder.read(gpu)[::step]
     for row, record in zip(rows, recorder.predict(rows, gpu), strict=True):
         found = predicted_times(record)["predicted_us"]
         assert found == pytest.approx(float(row["predicted_us"]), rel=0.05)
-        if recorder is record_pieces:
-            columns = record_pieces.predicted_columns(record)
+        if recorder is PIECES:
+            columns = predicted_columns(record)
             read = "predicted_dram_read_bytes"
             assert columns[read] == int(row[read])
 
 
 def test_device_memory_reads_what_is_predicted() -> None:
     """Of the pieces that read 32 MB or more, half read the predicted bytes within 1%."""
-    rows = [one for one in record_pieces.read("h200") if int(one["dram_read_bytes"]) >= 32e6]
+    rows = [one for one in PIECES.read("h200") if int(one["dram_read_bytes"]) >= 32e6]
     errors = sorted(
         abs(int(one["predicted_dram_read_bytes"]) / int(one["dram_read_bytes"]) - 1) for one in rows
     )
