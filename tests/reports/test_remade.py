@@ -1,38 +1,23 @@
-"""Committed pages, pictures and tables are remade byte for byte."""
+"""Committed pages and pictures are remade byte for byte."""
 
 import re
 from collections.abc import Callable
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
 import amd_nvidia
 import cliffs
-import mi300x_launches
-import other_models
 import pytest
-import record_actions
-import record_steps
-import record_tunes
 
 from occupancy_lab.exploring.page import make_page
 from occupancy_lab.reporting.contents import run
 
-ROOT = Path(__file__).parents[2]
-REPORTS, DATA = ROOT / "reports", ROOT / "reports" / "data"
-GPUS = ("h100", "h200")
+REPORTS = Path(__file__).parents[2] / "reports"
 MADE: dict[str, Callable[[Path], object]] = {
     "amd-nvidia.md": amd_nvidia.make,
     "cliffs.svg": cliffs.draw,
     "explore.html": lambda path: path.write_text(make_page(), encoding="utf-8"),
-    **{f"{gpu}.md": lambda path: run(path.stem, output=str(path)) for gpu in GPUS},
-}
-TABLES: dict[str, tuple[str, Callable[[], str]]] = {
-    "steps": ("trace.md", partial(record_steps.table, DATA, GPUS)),
-    "actions": ("trace.md", partial(record_actions.table, DATA, GPUS)),
-    "tunes": ("tuning.md", partial(record_tunes.table, DATA, GPUS)),
-    "MI300X": ("times.md", lambda: "\n".join(mi300x_launches.table())),
-    "models": ("times.md", lambda: "\n".join(other_models.table())),
+    **{f"{gpu}.md": lambda path: run(path.stem, output=str(path)) for gpu in ("h100", "h200")},
 }
 
 
@@ -49,10 +34,3 @@ def test_pages_are_what_their_scripts_make(name: str, tmp_path: Path) -> None:
         drawn_with = re.findall(rb"Matplotlib v([0-9.]+)", text)
         if drawn_with in ([], [version("matplotlib").encode()]):
             assert path.read_bytes() == text
-
-
-@pytest.mark.parametrize("name", TABLES)
-def test_documents_have_the_tables_that_scripts_write(name: str) -> None:
-    """A table of docs/ is that of the recorded rows."""
-    document, table = TABLES[name]
-    assert table() in (ROOT / "docs" / document).read_text(encoding="utf-8")
