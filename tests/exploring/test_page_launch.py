@@ -5,11 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Page, find_browser
-
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no Chromium is installed; `make browser` installs one"
-)
+from browser import Page
 
 ROW: dict[str, Any] = {
     "gpu": "h100",
