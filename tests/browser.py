@@ -136,6 +136,7 @@ class Page:
         keys = {"key": name, "code": name, "windowsVirtualKeyCode": code}
         self.call("Input.dispatchKeyEvent", type="keyDown", **keys, text=text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **keys)
+        self.drawn()
 
     def choose(self, selector: str, value: str, event: str = "change") -> None:
         """Choose an option of a select, or give another *event* what it is set to."""

@@ -255,20 +255,16 @@ def test_the_keyboard_does_all(page: Page) -> None:
     """Arrows move a slider, Enter presses a button, and the focus stays."""
     page.value("document.querySelector('#n_regs-0-range').focus()")
     page.key("ArrowRight", 39)
-    page.drawn()
     assert usage_of(page)["n_regs"] == 39
     page.value("document.querySelector('#num_warps-0-range').focus()")
     page.key("ArrowRight", 39)
-    page.drawn()
     assert usage_of(page)["num_warps"] == 16
     page.value("document.querySelector('#step-7').focus()")
     page.key("Enter", 13, "\r")
-    page.drawn()
     assert page.value("occupancyLab.state.lesson") == 7
     assert page.value("document.activeElement.id") == "step-7"
     page.value("document.querySelectorAll('#kernels button.sort')[7].focus()")
     page.key("Enter", 13, "\r")
-    page.drawn()
     assert page.value("document.activeElement.textContent").startswith("predicted")
 
 
@@ -363,7 +359,6 @@ def test_the_launch_plays_pauses_and_steps(page: Page) -> None:
     page.click("#next-pass")
     assert page.text("#time-now") != first
     page.click("#play")
-    page.drawn()
     page.click("#play")
     held = page.text("#time-now")
     page.drawn()

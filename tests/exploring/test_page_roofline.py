@@ -92,7 +92,6 @@ def test_a_point_is_named_and_chosen_by_mouse_and_keyboard(
     assert page.value(visible % 1) == "visible"
     assert page.text("#roofline-says").startswith("layer_norm (num_warps 8): 17.8 us predicted; ")
     page.key("Enter", 13, "\r")
-    page.drawn()
     assert page.value(PRESSED) == ["1"]
     assert page.value("occupancyLab.state.sides[0].usage.n_regs") == 32
     assert page.value("document.activeElement.dataset.row") == "1"
