@@ -466,7 +466,7 @@ def table(rows: list[dict[str, str]]) -> str:
             f"{_sum(tried, 'compiled')} of {_sum(tried, 'kernels')}" if tried else "-",
         )
         lines.append(f"| {kind} | {' | '.join(map(str, numbers))} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def _sum(rows: list[dict[str, str]], name: str) -> int:
@@ -479,15 +479,11 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="the folder of dry-programs.csv")
     parser.add_argument("--program", help="run this one of PROGRAMS, or group, and nothing else")
     parser.add_argument("--only", default="", help="programs whose names have one of these, by ,")
-    parser.add_argument("--table", type=Path, help="print the table of this dry-programs.csv")
     parser.add_argument("--gpus", default=",".join(GPUS))
     parser.add_argument("files", nargs="*", help="files of programs, with arguments as one word")
     asked = parser.parse_args()
     if asked.program is not None:
         PROGRAMS.get(asked.program, partial(group, asked.program))()
-        return
-    if asked.table is not None:
-        print(table(read_table(asked.table)), end="")
         return
     names = [*PROGRAMS, *foreign_kernels.GROUPS] if asked.only or not asked.files else []
     names = [name for name in names if any(part in name for part in asked.only.split(","))]

@@ -6,7 +6,7 @@ by torch's profiler, and writes tracelens-mi300x.csv. For kernels that torch.com
 traces have the shapes of tensors, the grid, blocks, warps and stages, but no source. OPERATIONS are
 reconstructed from the names and shapes of such kernels. Each is compiled by the installed torch,
 without a GPU, and predicted with the configuration of the trace; it has a row if that configuration
-is among those that torch.compile offers. `--table` prints the rows for docs/times.md.
+is among those that torch.compile offers.
 
 Both times are those of the kernel alone, as a profiler reports them.
 A launch finds in the caches what the launch before it has left.
@@ -203,12 +203,9 @@ def main() -> None:
     parser.add_argument("folder", type=Path, nargs="?", help="a clone of AMD-AGI/TraceLens")
     parser.add_argument("--output", type=Path, default=DATA)
     parser.add_argument("--run", type=int, metavar="NUMBER")
-    parser.add_argument("--table", action="store_true")
     asked = parser.parse_args()
     if asked.run is not None:
         run(asked.run)
-    elif asked.table:
-        print(*table(), sep="\n")
     else:
         found = list(rows(asked.folder))
         asked.output.write_bytes(table_bytes(found[0], found))

@@ -1,7 +1,6 @@
 """Compares other models of a matmul's time with the lab's, on the tunes recorded on an H100.
 
-`python reports/other_models.py` prints the table of docs/times.md. Each model predicts each
-configuration of data/tunes-h100.csv that multiplies matrices:
+Each model predicts each configuration of data/tunes-h100.csv that multiplies matrices:
 
 - the roofline of the arguments: their bytes and the FLOPs at the rates of the data sheet;
 - Triton's old `estimate_matmul_time` (https://github.com/triton-lang/kernels,
@@ -196,7 +195,3 @@ def _cells(tunes: Sequence[Sequence[Mapping[str, Any]]], *, ranks: bool) -> Iter
     first, _, five = (statistics.fmean(map(math.log1p, one)) for one in zip(*found, strict=True))
     most = math.log1p(max(one[0] for one in found))
     yield from ((percent(first), percent(most), percent(five)) if ranks else ("-", "-", "-"))
-
-
-if __name__ == "__main__":
-    print(*table(), sep="\n")

@@ -16,12 +16,18 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import compare_time
+import dry_programs
+import mi300x_launches
 import numpy as np
+import other_models
+import record_actions
+import record_steps
+import record_tunes
 from record_files import read_table
 
 from occupancy_lab import Config, Problem, explain, load_kernel
@@ -55,6 +61,7 @@ DATA, DOCS, EXAMPLES = ROOT / "reports" / "data", ROOT / "docs", ROOT / "example
 CUDA_TEST = ROOT / "tests" / "occupancy" / "test_cuda.py"
 LLVM = ROOT / "tests" / "occupancy" / "recorded" / "llvm_occupancy.csv"
 CUDA = [one for one in architectures().values() if isinstance(one, CudaArchitecture)]
+GPUS = ("h100", "h200")
 KNOBS = ("BLOCK_SIZE", "num_warps", "num_stages")
 SPILLING = ("spills", "yes")
 """The launches of an evaluation that spill registers."""
@@ -361,7 +368,7 @@ def units() -> str:
     """Return the properties of both GPUs' units, and the rate of each dtype's fastest product."""
     found = [
         json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
-        for gpu in ("h100", "h200")
+        for gpu in GPUS
     ]
     lines = ["| | H100 | H200 | unit | |", "| --- | --: | --: | --- | --- |"]
     for field in dataclasses.fields(Units):
@@ -382,7 +389,7 @@ def reader() -> str:
     """Return the results of advice that three readers without knowledge of the lab followed."""
     heads = ("GPU", "kernel", "step", "predicted us", "measured us")
     lines = [f"| {' | '.join(heads)} |", "| --- | --- | --- | --: | --: |"]
-    for gpu in ("h100", "h200"):
+    for gpu in GPUS:
         for row in read_table(DATA / f"reader-{gpu}.csv"):
             low, high = row["predicted_low_us"], row["predicted_high_us"]
             predicted = f"{row['predicted_us']} ({low} to {high})"
@@ -393,7 +400,7 @@ def reader() -> str:
 
 def any_kernel() -> str:
     """Return the errors of the predicted times of any kernel's launches, by their use."""
-    rows = {gpu: compare_time.read(gpu) for gpu in ("h100", "h200")}
+    rows = {gpu: compare_time.read(gpu) for gpu in GPUS}
     columns = ["launches", "median error", "90th percentile", "in the range"]
     heads = [f"{gpu.upper()}: {columns[0]} | {' | '.join(columns[1:])}" for gpu in rows]
     lines = [
@@ -595,6 +602,12 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "any_kernel": any_kernel,
     "unseen": unseen,
     "reader": reader,
+    "others": lambda: "\n".join(other_models.table()),
+    "mi300x": lambda: "\n".join(mi300x_launches.table()),
+    "tunes": partial(record_tunes.table, DATA, GPUS),
+    "steps": partial(record_steps.table, DATA, GPUS),
+    "actions": partial(record_actions.table, DATA, GPUS),
+    "programs": lambda: dry_programs.table(read_table(DATA / "dry-programs.csv")),
 }
 """Every part by its name in the comments."""
 PAGES: Mapping[Path, tuple[str, ...]] = {
@@ -610,8 +623,9 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
     ),
     DOCS / "scan.md": ("scan",),
     DOCS / "sweep.md": ("versions",),
-    DOCS / "tuning.md": ("tuned",),
-    DOCS / "times.md": ("units", "any_kernel", "unseen", "lessons"),
+    DOCS / "trace.md": ("steps", "actions", "programs"),
+    DOCS / "tuning.md": ("tuned", "tunes"),
+    DOCS / "times.md": ("units", "any_kernel", "unseen", "others", "mi300x", "lessons"),
     DOCS / "how-it-works.md": ("checks",),
 }
 """The parts of each page."""

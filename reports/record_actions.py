@@ -5,8 +5,7 @@
 makes the change that the trace names in the function that launches the kernel, and runs the program
 again. It writes actions-<gpu>.csv with the time that the trace predicted for the change, and the
 measured times before and after it. `--predict h100,h200` runs the programs dry again, without a
-GPU, and renews the predictions for these changes in the tables in data/; `--table` prints the
-table of docs/trace.md.
+GPU, and renews the predictions for these changes in the tables in data/.
 """
 
 from __future__ import annotations
@@ -164,7 +163,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
                 "yes" if low <= after <= high else "faster" if after < low else "slower",
             )
             lines.append(f"| {' | '.join(cells)} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -174,7 +173,6 @@ def main() -> None:
     parser.add_argument("--gpu", default="h100")
     parser.add_argument("--programs", default="llama,transformer,liger")
     parser.add_argument("--predict", help="predict the recorded changes again, and end")
-    parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
     parser.add_argument("--program", choices=[*PROGRAMS], help=argparse.SUPPRESS)
     parser.add_argument("--kernel", default="", help=argparse.SUPPRESS)
     parser.add_argument("--action", default="", help=argparse.SUPPRESS)
@@ -183,9 +181,6 @@ def main() -> None:
         if asked.action:
             change_source(asked.kernel, asked.action)
         run_program(asked.program, STEPS, profiled=False)
-        return
-    if asked.table:
-        print(table(record_tunes.DATA, asked.table.split(",")), end="")
         return
     if asked.predict:
         predict_each(predict_again, asked.predict)

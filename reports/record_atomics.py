@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,9 @@ if TYPE_CHECKING:
     from occupancy_lab.launch import Launch
     from occupancy_lab.record import Failed, Record
 
+    Row = Mapping[str, Any]
+
 DATA = Path(__file__).parent / "data"
-KIND = "atomics"
 PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "sem", "predicted_us", "us")
 SEMS = ("acq_rel", "relaxed")
@@ -82,78 +84,6 @@ def launches() -> Iterator[dict[str, Any]]:
             yield found | {"dtype": dtype, "sem": sem}
 
 
-def measure(row: Mapping[str, Any]) -> float:
-    """Return the time of a launch on the GPU at hand in us."""
-    import torch
-
-    kind = getattr(torch, row["dtype"])
-    x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
-    grid = (triton.cdiv(row["n"], BLOCK),)
-    given = (x, out, row["n"], row["addresses"], row["stride"], BLOCK, row["sem"])
-
-    def launch() -> None:
-        ADDITIONS[row["kernel"]][grid](*given)
-
-    found: float = triton.testing.do_bench(launch, warmup=5, rep=20, quantiles=(0.5,))
-    return 1e3 * found
-
-
-def records_of(launches: Iterable[tuple[str, Launch]], key: str) -> list[Record | Failed]:
-    """Return the records of launches of functions, `file.py:function`, without launching them."""
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.compiled_records import compile_runs, with_counts
-    from occupancy_lab.compiling.compiler import Compiler
-    from occupancy_lab.gpus import find_gpu
-    from occupancy_lab.kernel import load_function
-
-    gpu = find_gpu(key)
-    asked = [Asked(load_function(name)[0], launch, gpu, name) for name, launch in launches]
-    compiler = Compiler(None)
-    return with_counts(compile_runs(asked, compiler), asked, compiler)
-
-
-def file_of(kind: str, key: str) -> Path:
-    """Return the file of a GPU with launches of a kind: "atomics", "rows"."""
-    return DATA / f"{kind}-{key}.csv"
-
-
-def read_recorded(kind: str, key: str) -> list[dict[str, Any]]:
-    """Return the rows of a GPU's file with launches of a kind."""
-    return rows_of(file_of(kind, key))
-
-
-def predict_again(
-    path: Path,
-    columns: Sequence[str],
-    predict: Callable[[list[dict[str, Any]]], list[Record | Failed]],
-    cells: Callable[[Record | Failed], dict[str, Any]],
-) -> None:
-    """Renew the *cells* of each row of a file, without launching anything."""
-    known = rows_of(path)
-    predicted = zip(known, predict(known), strict=True)
-    write_rows(path, columns, [row | cells(record) for row, record in predicted])
-
-
-def measure_or_predict(
-    description: str | None,
-    kind: str,
-    columns: Sequence[str],
-    measured: Callable[[], Iterable[Mapping[str, Any]]],
-    predict: Callable[..., list[Record | Failed]],
-    cells: Callable[[Record | Failed], dict[str, Any]],
-) -> None:
-    """Write what is *measured* to --output; *predict* such a *kind* again for --predict."""
-    parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--predict")
-    asked = parser.parse_args()
-    if asked.output:
-        write_rows(asked.output, columns, measured())
-    if asked.predict:
-        again = partial(predict, key=asked.predict)
-        predict_again(file_of(kind, asked.predict), columns, again, cells)
-
-
 def predicted_times(record: Record | Failed) -> dict[str, Any]:
     """Return the columns PREDICTED of a record; none without a predicted time."""
     from occupancy_lab.prediction import time_columns
@@ -162,36 +92,86 @@ def predicted_times(record: Record | Failed) -> dict[str, Any]:
     return {} if time is None else {name: time_columns(time)[name] for name in PREDICTED}
 
 
-def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
-    """Return the records of the launches of *rows* on a GPU, without launching them."""
+def timed(prepared: Callable[[Row], Callable[[], None]], rows: Iterable[Row]) -> list[Row]:
+    """Return *rows* with the times of *prepared* launches on the GPU at hand."""
+    how = {"warmup": 5, "rep": 20, "quantiles": (0.5,)}
+    return [{**row, "us": 1e3 * triton.testing.do_bench(prepared(row), **how)} for row in rows]
+
+
+@dataclass(frozen=True)
+class Recorder:
+    """Launches of the kernels of a file that are measured on a GPU and predicted without one."""
+
+    file: str
+    kind: str
+    columns: Sequence[str]
+    launches: Callable[[], Iterable[Row]]
+    launch_of: Callable[[Row], tuple[str, Launch]]
+    """Returns the name of a row's kernel and its launch."""
+    measure: Callable[[Iterable[Row]], Iterable[Row]]
+    cells: Callable[[Record | Failed], dict[str, Any]] = predicted_times
+    """Returns the columns that a prediction renews."""
+
+    def read(self, key: str) -> list[dict[str, Any]]:
+        """Return the rows of a GPU's file."""
+        return rows_of(DATA / f"{self.kind}-{key}.csv")
+
+    def predict(self, rows: Iterable[Row], key: str) -> list[Record | Failed]:
+        """Return the records of the launches of *rows* on a GPU, without launching them."""
+        from occupancy_lab.asked import Asked
+        from occupancy_lab.compiled_records import compile_runs, with_counts
+        from occupancy_lab.compiling.compiler import Compiler
+        from occupancy_lab.gpus import find_gpu
+        from occupancy_lab.kernel import load_function
+
+        gpu, asked = find_gpu(key), []
+        for kernel, launch in map(self.launch_of, rows):
+            name = f"{self.file}:{kernel}"
+            asked.append(Asked(load_function(name)[0], launch, gpu, name))
+        compiler = Compiler(None)
+        return with_counts(compile_runs(asked, compiler), asked, compiler)
+
+    def main(self, description: str | None) -> None:
+        """Write measured launches to --output; for --predict renew the recorded ones' cells."""
+        parser = argparse.ArgumentParser(description=description)
+        parser.add_argument("--output", type=Path)
+        parser.add_argument("--predict")
+        asked = parser.parse_args()
+        if asked.output:
+            write_rows(asked.output, self.columns, self.measure(self.launches()))
+        if asked.predict:
+            known = self.read(asked.predict)
+            predicted = zip(known, self.predict(known, asked.predict), strict=True)
+            rows = [row | self.cells(record) for row, record in predicted]
+            write_rows(DATA / f"{self.kind}-{asked.predict}.csv", self.columns, rows)
+
+
+def prepared(row: Row) -> Callable[[], None]:
+    """Return a launch of the kernel of *row* on the GPU at hand."""
+    import torch
+
+    kind = getattr(torch, row["dtype"])
+    x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
+    kernel, grid = ADDITIONS[row["kernel"]], (triton.cdiv(row["n"], BLOCK),)
+    given = (x, out, row["n"], row["addresses"], row["stride"], BLOCK, row["sem"])
+    return lambda: kernel[grid](*given)
+
+
+def launch_of(row: Row) -> tuple[str, Launch]:
+    """Return the kernel and the launch of *row*."""
     from occupancy_lab.arguments import Pointer
     from occupancy_lab.launch import Launch
 
-    launches = []
-    for row in rows:
-        n, addresses, stride = (int(row[one]) for one in ("n", "addresses", "stride"))
-        tensor = Pointer(row["dtype"], 4 * ROOM)
-        constexprs = {"ADDRESSES": addresses, "STRIDE": stride, "BLOCK": BLOCK}
-        constexprs["SEM"] = row["sem"]
-        launch = Launch((tensor, tensor, n), constexprs, (-(-n // BLOCK),))
-        launches.append((f"{__file__}:{row['kernel']}", launch))
-    return records_of(launches, key)
+    n, addresses, stride = (int(row[one]) for one in ("n", "addresses", "stride"))
+    tensor = Pointer(row["dtype"], 4 * ROOM)
+    constexprs = {"ADDRESSES": addresses, "STRIDE": stride, "BLOCK": BLOCK, "SEM": row["sem"]}
+    return row["kernel"], Launch((tensor, tensor, n), constexprs, (-(-n // BLOCK),))
 
 
-read = partial(read_recorded, KIND)
-
-
-def main() -> None:
-    """Measure or predict."""
-    measure_or_predict(
-        __doc__,
-        KIND,
-        COLUMNS,
-        lambda: [row | {"us": measure(row)} for row in launches()],
-        predict,
-        lambda record: {"predicted_us": predicted_times(record).get("predicted_us")},
-    )
-
+ATOMICS = Recorder(
+    *(__file__, "atomics", COLUMNS, launches, launch_of, partial(timed, prepared)),
+    lambda record: {"predicted_us": predicted_times(record).get("predicted_us")},
+)
 
 if __name__ == "__main__":
-    main()
+    ATOMICS.main(__doc__)

@@ -11,35 +11,24 @@ the columns that begin with predicted; that needs the Triton that launched them,
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
-from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import (
-    PREDICTED,
-    file_of,
-    predict_again,
-    predicted_times,
-    read_recorded,
-    records_of,
-)
-from record_tunes import write_rows
+from record_atomics import PREDICTED, Recorder, predicted_times, timed
 from work_ncu import read_counts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from occupancy_lab.launch import Launch
     from occupancy_lab.record import Failed, Record
 
     Row = Mapping[str, Any]
 
-KIND = "pieces"
 MOVED = ("dram_read_bytes", "dram_written_bytes")
 COLUMNS = (
     *("kernel", "dtype", "x", "index", "y", "arguments", "programs", *PREDICTED, "us"),
@@ -225,12 +214,9 @@ def prepared(row: Row) -> Callable[[], None]:
     return lambda: kernel[grid](*tensors, **numbers)
 
 
-def measure(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return *rows* with the times on the GPU at hand and the bytes of its device memory."""
-    found = []
-    for row in rows:
-        ms = triton.testing.do_bench(prepared(row), warmup=5, rep=20, quantiles=(0.5,))
-        found.append({**row, "us": 1e3 * ms})
+def measure(rows: Iterable[Row]) -> Iterator[Row]:
+    """Yield *rows* with the times on the GPU at hand and the bytes of its device memory."""
+    found = timed(prepared, rows)
     command = [
         *("ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"),
         *("--kernel-name", f"regex:^({'|'.join(MOVERS)})$", "--metrics", ",".join(COUNTED)),
@@ -238,24 +224,20 @@ def measure(rows: Sequence[Row]) -> list[dict[str, Any]]:
     ]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout  # noqa: S603
     for row, counted in zip(found, read_counts(printed), strict=True):
-        row |= dict(zip(MOVED, (counted["counts"][one] for one in COUNTED), strict=True))
-    return found
+        moved = (counted["counts"][one] for one in COUNTED)
+        yield {**row, **dict(zip(MOVED, moved, strict=True))}
 
 
-def predict(rows: Sequence[Row], key: str) -> list[Record | Failed]:
-    """Return the records of the launches of *rows* on a GPU, without launching them."""
+def launch_of(row: Row) -> tuple[str, Launch]:
+    """Return the kernel and the launch of *row*."""
     from occupancy_lab.arguments import Pointer
     from occupancy_lab.launch import Launch
 
-    launches = []
-    for row in rows:
-        x, y = (Pointer(row["dtype"], SIZES[row["dtype"]] * int(row[one])) for one in "xy")
-        tensors = [x, Pointer("int64", 8 * int(row["index"])), y] if int(row["index"]) else [x, y]
-        numbers = arguments_of(row)
-        scalars = [numbers.pop(one) for one in ("m", "n") if one in numbers]
-        launch = Launch((*tensors, *scalars), numbers, grid_of(row))
-        launches.append((f"{__file__}:{row['kernel']}", launch))
-    return records_of(launches, key)
+    x, y = (Pointer(row["dtype"], SIZES[row["dtype"]] * int(row[one])) for one in "xy")
+    tensors = [x, Pointer("int64", 8 * int(row["index"])), y] if int(row["index"]) else [x, y]
+    numbers = arguments_of(row)
+    scalars = [numbers.pop(one) for one in ("m", "n") if one in numbers]
+    return row["kernel"], Launch((*tensors, *scalars), numbers, grid_of(row))
 
 
 def predicted_columns(record: Record | Failed) -> dict[str, Any]:
@@ -273,25 +255,13 @@ def predicted_columns(record: Record | Failed) -> dict[str, Any]:
     }
 
 
-read = partial(read_recorded, KIND)
-
-
-def main() -> None:
-    """Measure or predict."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
-    parser.add_argument("--launch", action="store_true", help="launch each once")
-    parser.add_argument("--predict")
-    asked = parser.parse_args()
-    if asked.launch:
-        for row in launches():
-            prepared(row)()
-    if asked.output:
-        write_rows(asked.output, COLUMNS, measure([*launches()]))
-    if asked.predict:
-        again = partial(predict, key=asked.predict)
-        predict_again(file_of(KIND, asked.predict), COLUMNS, again, predicted_columns)
-
+PIECES = Recorder(
+    *(__file__, "pieces", COLUMNS, launches, launch_of, measure, predicted_columns),
+)
 
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:] == ["--launch"]:  # each once, for Nsight Compute
+        for one in launches():
+            prepared(one)()
+    else:
+        PIECES.main(__doc__)

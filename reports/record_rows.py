@@ -13,21 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import (
-    PREDICTED,
-    SEMS,
-    measure_or_predict,
-    predicted_times,
-    read_recorded,
-    records_of,
-)
+from record_atomics import PREDICTED, SEMS, Recorder, timed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping
 
-    from occupancy_lab.record import Failed, Record
+    from occupancy_lab.launch import Launch
 
-KIND = "rows"
+    Row = Mapping[str, Any]
+
 COLUMNS = ("programs", "width", "rows", "dtype", "sem", "us", *PREDICTED)
 ROOM = 1 << 20
 """Elements of each tensor."""
@@ -50,49 +44,26 @@ def launches() -> Iterator[dict[str, Any]]:
             yield found | {"sem": sem}
 
 
-def measure(row: Mapping[str, Any]) -> float:
-    """Return the time of a launch on the GPU at hand in us."""
+def prepared(row: Row) -> Callable[[], None]:
+    """Return a launch of *row* on the GPU at hand."""
     import torch
 
     kind = getattr(torch, row["dtype"])
     x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
-
-    def launch() -> None:
-        add_rows[row["programs"],](x, out, row["width"], row["rows"], row["sem"])
-
-    found: float = triton.testing.do_bench(launch, warmup=2, rep=8, quantiles=(0.5,))
-    return 1e3 * found
+    return lambda: add_rows[row["programs"],](x, out, row["width"], row["rows"], row["sem"])
 
 
-def predict(rows: Sequence[Mapping[str, Any]], key: str) -> list[Record | Failed]:
-    """Return the records of the launches of *rows* on a GPU, without launching them."""
+def launch_of(row: Row) -> tuple[str, Launch]:
+    """Return the kernel and the launch of *row*."""
     from occupancy_lab.arguments import Pointer
     from occupancy_lab.launch import Launch
 
-    made = []
-    for row in rows:
-        tensor = Pointer(row["dtype"], 4 * ROOM)
-        keywords = {name.upper(): int(row[name]) for name in ("width", "rows")}
-        keywords["SEM"] = row["sem"]
-        launch = Launch((tensor, tensor), keywords, (int(row["programs"]),))
-        made.append((f"{__file__}:add_rows", launch))
-    return records_of(made, key)
+    tensor = Pointer(row["dtype"], 4 * ROOM)
+    keywords = {"WIDTH": int(row["width"]), "ROWS": int(row["rows"]), "SEM": row["sem"]}
+    return add_rows.__name__, Launch((tensor, tensor), keywords, (int(row["programs"]),))
 
 
-read = partial(read_recorded, KIND)
-
-
-def main() -> None:
-    """Measure or predict."""
-    measure_or_predict(
-        __doc__,
-        KIND,
-        COLUMNS,
-        lambda: [row | {"us": measure(row)} for row in launches()],
-        predict,
-        predicted_times,
-    )
-
+ROWS = Recorder(__file__, "rows", COLUMNS, launches, launch_of, partial(timed, prepared))
 
 if __name__ == "__main__":
-    main()
+    ROWS.main(__doc__)

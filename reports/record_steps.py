@@ -6,7 +6,7 @@ Compute. It writes steps-<gpu>.csv with a row for each kernel of a program: the 
 traces, the measured and the predicted total time, the least time by `trace`, and the time and the
 "speed of light" by Nsight Compute: the share of its peak at which the busier of the multiprocessors
 and the memory works. `--predict h100,h200` runs the recorded programs dry again, without a GPU, and
-renews the predictions in the tables in data/. `--table` prints the table of docs/trace.md.
+renews the predictions in the tables in data/.
 """
 
 from __future__ import annotations
@@ -293,7 +293,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
                 units_alike(rows),
             )
             lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def points_off(rows: Sequence[Mapping[str, str]], name: str) -> str:
@@ -323,16 +323,12 @@ def main() -> None:
     parser.add_argument("--programs", default=",".join(PROGRAMS))
     parser.add_argument("--modes", default="dry,trace,ncu")
     parser.add_argument("--predict", help="predict the recorded steps of these GPUs again, and end")
-    parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
     parser.add_argument("--program", help=argparse.SUPPRESS)
     parser.add_argument("--profiled", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--steps", type=int, default=STEPS, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.program:
         run_program(asked.program, asked.steps, profiled=asked.profiled)
-        return
-    if asked.table:
-        print(table(record_tunes.DATA, asked.table.split(",")), end="")
         return
     if asked.predict:
         predict_each(predict_again, asked.predict)

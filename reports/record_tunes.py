@@ -13,7 +13,7 @@ and without its change. It writes
 Times are those of triton.testing.do_bench, which clears the L2 cache before each launch. With
 --dry the predictions are made without a GPU, for the GPU of --gpu; a later run on that GPU times
 the launches that are predicted in its FOLDER and predicts nothing. Both need the same Triton, since
-another version compiles other programs. `--table` prints the table of docs/tuning.md.
+another version compiles other programs.
 """
 
 from __future__ import annotations
@@ -575,7 +575,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
             row["predicted_low_us"] <= row["us"] <= row["predicted_high_us"] for row in rows
         )
         lines.append(f"| {gpu.upper()} | {len(rows)} | {faster} | {inside} |")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines)
 
 
 def kind_of(group: str) -> str:
@@ -632,7 +632,6 @@ def main() -> None:
     """Run every group twice, each time in its own process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path)
-    parser.add_argument("--table", help="print what the tables of these GPUs in data/ say, and end")
     parser.add_argument("--seconds", type=float, default=400.0)
     parser.add_argument("--tutorials", type=Path, default=Path("tutorials"))
     parser.add_argument("--gpu", default="h100", help="in the names of the files")
@@ -645,9 +644,6 @@ def main() -> None:
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--predicts", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
-    if asked.table:
-        print(table(DATA, asked.table.split(",")), end="")
-        return
     if asked.group:
         run_group(asked)
         return

@@ -11,27 +11,19 @@ from __future__ import annotations
 
 import random
 import statistics
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import (
-    PREDICTED,
-    measure_or_predict,
-    predicted_times,
-    read_recorded,
-    records_of,
-)
+from record_atomics import PREDICTED, Recorder
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping
 
-    from occupancy_lab.record import Failed, Record
+    from occupancy_lab.launch import Launch
 
     Row = Mapping[str, Any]
 
-KIND = "wide-rows"
 COLUMNS = ("kernel", "dtype", "rows", "cols", "num_warps", *PREDICTED, "us")
 SIZES = {"float16": 2, "float32": 4}
 RUNS = 20
@@ -106,7 +98,7 @@ def block(row: Row) -> dict[str, int]:
     }
 
 
-def measure(rows: Sequence[Row]) -> list[dict[str, Any]]:
+def measure(rows: Iterable[Row]) -> list[dict[str, Any]]:
     """Return *rows* with the times on the GPU at hand."""
     import torch
 
@@ -122,28 +114,17 @@ def measure(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return found
 
 
-def predict(rows: Sequence[Row], key: str) -> list[Record | Failed]:
-    """Return the records of the launches of *rows* on a GPU, without launching them."""
+def launch_of(row: Row) -> tuple[str, Launch]:
+    """Return the kernel and the launch of *row*."""
     from occupancy_lab.arguments import Pointer
     from occupancy_lab.launch import Launch
 
-    made = []
-    for row in rows:
-        count, cols = int(row["rows"]), int(row["cols"])
-        matrix = Pointer(row["dtype"], SIZES[row["dtype"]] * count * cols)
-        launch = Launch((matrix, matrix, cols), block(row), (count,))
-        made.append((f"{__file__}:{row['kernel']}", launch))
-    return records_of(made, key)
+    count, cols = int(row["rows"]), int(row["cols"])
+    matrix = Pointer(row["dtype"], SIZES[row["dtype"]] * count * cols)
+    return row["kernel"], Launch((matrix, matrix, cols), block(row), (count,))
 
 
-read = partial(read_recorded, KIND)
-
-
-def main() -> None:
-    """Measure or predict."""
-    measured = partial(measure, [*launches()])
-    measure_or_predict(__doc__, KIND, COLUMNS, measured, predict, predicted_times)
-
+WIDE_ROWS = Recorder(__file__, "wide-rows", COLUMNS, launches, launch_of, measure)
 
 if __name__ == "__main__":
-    main()
+    WIDE_ROWS.main(__doc__)

@@ -5,8 +5,7 @@ work_launches.py on the NVIDIA GPU at hand in three steps. All groups compile at
 write every launch with its arguments and its kernel's texts. Each launch is then timed, one at a
 time, with an empty and with a warm L2 cache. Finally, as many launches as the time allows are
 repeated once under Nsight Compute. Every group runs in its own processes, the results so far are
-written after each step, and everything together takes `--seconds`. --check tries what can be tried
-without a GPU.
+written after each step, and everything together takes `--seconds`.
 
 A launch has the same `id` in all files: a digest of its kernel's binary, arguments and grid. `use`
 divides kernels, not launches, into tuning, held out and fresh, by a digest of their names
@@ -597,19 +596,13 @@ def summarize(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Record, or check what can be checked without a GPU."""
+    """Record."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("work-recorded"))
     parser.add_argument("--seconds", type=float, default=230.0, help="of all")
     parser.add_argument("--tutorials", type=Path, default=Path("tutorials"))
     parser.add_argument("--groups", default="", help="beginnings of names, with commas between")
-    parser.add_argument("--check", action="store_true", help="try what needs no GPU")
-    chosen = parser.parse_args()
-    if chosen.check:
-        import work_check
-
-        sys.exit(work_check.check(chosen.tutorials))
-    record(chosen)
+    record(parser.parse_args())
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from occupancy_lab.occupancy.tutorial import HIP_TERMS, Term, missing_terms, pro
 from occupancy_lab.reporting.page import Chapter
 from occupancy_lab.text.document import Section, Table
 from occupancy_lab.text.words import count
+from occupancy_lab.values import TutorialOccupancy
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -52,21 +53,13 @@ class Claimant:
     """The terms of the exact formula that it leaves out or mistakes."""
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a claimant reports for one kernel."""
-
-    programs_per_multiprocessor: int
-    missing_terms: tuple[str, ...]
-    """The smallest set of terms that would correct the claim; empty if the claim is right."""
-
-
-def claim(claimant: Claimant, resources: Resources, architecture: HipArchitecture) -> Claim:
+def claim(
+    claimant: Claimant, resources: Resources, architecture: HipArchitecture
+) -> TutorialOccupancy:
     """Return what *claimant* reports for a kernel that takes *resources* of an AMD GPU."""
-    return Claim(
-        programs_without(claimant.terms, resources, architecture),
-        missing_terms(claimant.terms, resources, architecture),
-    )
+    programs = programs_without(claimant.terms, resources, architecture)
+    missing = missing_terms(claimant.terms, resources, architecture)
+    return TutorialOccupancy(programs, (), missing)
 
 
 def _files(found: Mapping[str, Mapping[str, Any]]) -> Hide:
@@ -166,7 +159,7 @@ CLAIM_WORDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Claims(Counts["Claim"]):
+class Claims(Counts):
     """What one claimant reports for the kernels of one GPU."""
 
     claimant: Claimant
@@ -211,7 +204,7 @@ def the_claims(claims: Sequence[Claims]) -> Chapter:
     )
 
 
-def _case(claims: Claims, case: Verdict[Claim]) -> str:
+def _case(claims: Claims, case: Verdict) -> str:
     mp = claims.gpu.architecture
     reasons = term_reasons(case.said.missing_terms, mp, words=CLAIM_WORDS)
     return (

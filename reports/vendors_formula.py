@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
 from occupancy_lab.explaining.limits import tutorial_sentences
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
@@ -23,25 +23,12 @@ if TYPE_CHECKING:
     from occupancy_lab.values import TutorialOccupancy
 
 
-class _Said(Protocol):
-    @property
-    def programs_per_multiprocessor(self) -> int | None:
-        """The number of programs that fit by the formula, or None if the formula fails."""
-
-    @property
-    def missing_terms(self) -> tuple[str, ...]:
-        """The smallest set of terms that would correct the formula."""
-
-
-Said = TypeVar("Said", bound=_Said)
-
-
 @dataclass(frozen=True, slots=True)
-class Verdict(Generic[Said]):
+class Verdict:
     """One kernel and the formula's result for it."""
 
     record: Record
-    said: Said
+    said: TutorialOccupancy
 
     @property
     def truth(self) -> int:
@@ -73,11 +60,11 @@ class Verdict(Generic[Said]):
 
 
 @dataclass(frozen=True, slots=True)
-class Counts(Generic[Said]):
+class Counts:
     """The formula's results for the kernels of one GPU."""
 
     gpu: Gpu
-    cases: tuple[Verdict[Said], ...]
+    cases: tuple[Verdict, ...]
 
     @property
     def fails(self) -> int:
@@ -106,7 +93,7 @@ class Counts(Generic[Said]):
         return dict(Counter(terms).most_common())
 
     @property
-    def worst(self) -> Verdict[Said] | None:
+    def worst(self) -> Verdict | None:
         """The first of the kernels with the largest error, or None if no kernel has one."""
         wrong = [case for case in self.cases if case.off > 1]
         return max(wrong, key=lambda case: case.off, default=None)
@@ -122,7 +109,7 @@ HEADERS = ("kernels", "right", "too many", "too few", "fails", "what it misses")
 
 
 @dataclass(frozen=True, slots=True)
-class Formula(Counts["TutorialOccupancy"]):
+class Formula(Counts):
     """The tutorial's formula on one GPU, with the numbers that one ROCm reports there."""
 
     rocm: Rocm
@@ -169,7 +156,7 @@ def the_formulas(formulas: Sequence[Formula]) -> Chapter:
     return Chapter("The tutorial's formula", (INTRODUCTION, table, Section("Worst", (), cases)))
 
 
-def _case(formula: Formula, case: Verdict[TutorialOccupancy]) -> str:
+def _case(formula: Formula, case: Verdict) -> str:
     current, *old = tutorial_sentences(case.record.calculation)
     verdict = current if formula.rocm is Rocm.CURRENT else old[0]
     return f"**{formula.name}**: {case.kernel}. {verdict}"

@@ -136,13 +136,14 @@ class Page:
         keys = {"key": name, "code": name, "windowsVirtualKeyCode": code}
         self.call("Input.dispatchKeyEvent", type="keyDown", **keys, text=text)
         self.call("Input.dispatchKeyEvent", type="keyUp", **keys)
+        self.drawn()
 
-    def choose(self, selector: str, value: str) -> None:
-        """Choose an option of a select."""
+    def choose(self, selector: str, value: str, event: str = "change") -> None:
+        """Choose an option of a select, or give another *event* what it is set to."""
         element = f"document.querySelector({json.dumps(selector)})"
         self.value(
             f"{element}.value = {json.dumps(value)};"
-            f" {element}.dispatchEvent(new Event('change', {{bubbles: true}}))"
+            f" {element}.dispatchEvent(new Event('{event}', {{bubbles: true}}))"
         )
         self.drawn()
 

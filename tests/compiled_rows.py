@@ -2,9 +2,6 @@
 
 from typing import Any
 
-from click.testing import CliRunner, Result
-
-from occupancy_lab.cli import main
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy import occupancy
 from occupancy_lab.values import Resources
@@ -43,8 +40,3 @@ def failed(**changes: Any) -> dict[str, Any]:
     results = dict.fromkeys(["n_regs", "local_bytes", "shared", "static_shared"])
     row = compiled(status="compile failed", reason="error: no such thing", **results)
     return row | changes
-
-
-def ended(command: str, *words: str, **given: Any) -> Result:
-    """Return how a command that reads rows ends."""
-    return CliRunner().invoke(main, [command, *words], **given)

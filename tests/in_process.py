@@ -36,6 +36,14 @@ def run(*words: str, text: str = "", **environment: str) -> subprocess.Completed
     return subprocess.CompletedProcess(words, status, out.getvalue(), err.getvalue())
 
 
+def refused(*words: str) -> str:
+    """Return the only sentence of a command line that is refused with exit 2."""
+    done = run(*words)
+    assert (done.returncode, done.stdout) == (2, ""), done.stderr
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
 def check_answered(words: Sequence[str], done: subprocess.CompletedProcess[str]) -> None:
     """Check that a command line answers, or exits with 2 and one sentence that is no accident.
 

@@ -6,6 +6,7 @@ are those of `measuring.measure.Timer`, with an empty L2 cache.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import statistics
@@ -391,21 +392,12 @@ MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
 """How each field of `Units` is measured, beginning with those that others need."""
 
 
-def measure_units(
-    names: Iterable[str] = tuple(MEASURES),
-    said: Callable[[str, object], None] = lambda _name, _value: None,
-) -> Units:
-    """Return the rates of the current GPU's units, or only of *names*.
-
-    *said* is called with each name and its value, or the error that prevented it.
-    """
+def measure_units(names: Iterable[str] = tuple(MEASURES)) -> Units:
+    """Return the rates of the current GPU's units, or only of *names*."""
     bench, found = Bench(), {}
     for name in names:
-        try:
+        with contextlib.suppress(Exception):  # others are still measured
             found[name] = MEASURES[name](bench)
-            said(name, found[name])
-        except Exception as error:  # noqa: BLE001 - others are still measured
-            said(name, error)
     return Units(**found)
 
 

@@ -260,10 +260,7 @@ def sweep(launch: str | None, no_resume: bool, **asked: Any) -> None:
     else:
         from occupancy_lab.explaining.dry_run import explain_launch
 
-        given: dict[str, Any] = {
-            "form": None,
-            **options.of_launch(launch, asked, "form", *options.VIEWED),
-        }
+        given: dict[str, Any] = {"form": None, **options.of_launch(launch, asked, "form")}
         swept = run(view, exports, launches=explain_launch, quiet=asked["quiet"], **given)
         _print_swept(swept)
     sys.exit(swept.status)

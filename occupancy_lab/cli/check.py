@@ -131,7 +131,14 @@ def _checked(
         refuse("--where is for a CONDITION; a check of pyproject.toml has its own where")
     else:
         checks = read_checks(names)
-    given = _launch(sources, asked)
+    functions = [*filter(_is_function, sources)]
+    if functions and asked["cols"] is not None:
+        refuse(f"--cols is another launch than that of {functions[0]}; check one of them")
+    given = {"gpu": asked["gpus"] or None}
+    if asked["cols"] is None:
+        given = _of_functions(
+            functions, asked, "describes a launch; give FILE.py:FUNCTION, or --cols"
+        )
     rows: list[Any] = list(sources)
     if asked["scan"] and not any(Path(one).is_dir() for one in sources):
         found = scanned(gpu=asked["gpus"] or None)
@@ -141,14 +148,15 @@ def _checked(
     if asked["cols"] is not None:
         from occupancy_lab.explaining import explain_matrix
 
-        rows.append(explain_matrix(**_matrix(asked), progress=show_status))
+        names = (*_COMPILED, "gpus", "compile_timeout", "no_cache")
+        matrix = options.of_matrix({name: asked[name] for name in names})
+        rows.append(explain_matrix(**matrix, progress=show_status))
     if not rows:
         refuse("give a FILE of rows, --cols, or --scan for Triton's caches")
     return check_rows(
         checks,
         *rows,
         baseline=asked["baseline"],
-        gpu=asked["gpus"] or None,
         unknown_ok=asked["unknown"] == "ok",
         failures_ok=asked["failures"] == "ok",
         allow_empty=asked["allow_empty"],
@@ -156,35 +164,26 @@ def _checked(
     )
 
 
-_LAUNCHED = (*options.DESCRIBED, "num_warps", "num_stages", "triton")
-"""The options that apply only to launches that are compiled, most of them to FILE.py:FUNCTION."""
-_OF_MATRIX = ("cols", "rows", "dtype", "kernel", "block_size")
-"""The options that apply only to the launch for a matrix."""
+_COMPILED = (*options.DESCRIBED, *options.MATRIX, "num_warps", "num_stages", "triton")
+"""The options that say what is compiled."""
 
 
-def _matrix(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return how to launch a kernel for a matrix; InputError for what describes other launches."""
-    names = (*_LAUNCHED, *_OF_MATRIX, "gpus", "compile_timeout", "no_cache")
-    given = {name: asked[name] for name in names}
-    return options.of_matrix(given)
+def _is_function(source: str) -> bool:
+    return ".py:" in source or source.endswith(".py")
 
 
-def _launch(sources: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return how to launch a function among the sources; InputError if there is none."""
-    functions = [one for one in sources if _is_function(one)]
-    if functions and asked["cols"] is not None:
-        refuse(f"--cols is another launch than that of {functions[0]}; check one of them")
-    if not functions:
-        if asked["cols"] is None and (
-            option := options.first_given((*_LAUNCHED, *_OF_MATRIX), asked)
-        ):
-            refuse(f"{option} describes a launch; give FILE.py:FUNCTION, or --cols")
-        return {}
-    params = click.get_current_context().params.keys()
-    others = params - {*_LAUNCHED, *_OF_MATRIX, "compile_timeout"}
-    launch = options.of_launch(functions[0], asked, *others)
-    kept = {name: launch[name] for name in (*_LAUNCHED, "compile_timeout") if name in launch}
-    return {**kept, "cache": not asked["no_cache"], "progress": show_status}
+def _of_functions(functions: Sequence[str], asked: dict[str, Any], why: str) -> dict[str, Any]:
+    """Return how *functions* are launched, and the GPUs.
+
+    Raises InputError, with the words of *why*, for an option that describes a launch if there is no
+    function.
+    """
+    if functions:
+        given = options.of_launch(functions[0], asked)
+        return {name: given[name] for name in given if name != "kernel"} | {"progress": show_status}
+    if option := options.first_given(_COMPILED, asked):
+        refuse(f"{option} {why}")
+    return {"gpu": asked["gpus"] or None}
 
 
 @click.command(cls=options.Command, ignored=(options.Ignored(("--match",), beside="--triton"),))
@@ -232,31 +231,12 @@ def diff(
             refuse("give BEFORE and AFTER, two files, folders or functions, or --triton A,B")
         before, after = tables
         columns = None if match is None else [one.strip() for one in match.split(",")]
-        given = {"fail_on": fail_on, "match": columns, **_of_functions(tables, asked)}
+        why = "says what is compiled, and neither BEFORE nor AFTER is a function"
+        given = _of_functions([*filter(_is_function, tables)], asked, why)
+        given |= {"fail_on": fail_on, "match": columns}
         found = diff_tables(before, after, names=(before, after), **given)
     print_answer(found, form)
     sys.exit(found.status)
-
-
-_OF_COMPILES = (
-    *options.DESCRIBED,
-    *("cols", "rows", "dtype", "kernel", "block_size", "num_warps", "num_stages"),
-)
-
-
-def _of_functions(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
-    """Return how the functions among *tables* are launched, and the GPUs."""
-    functions = [one for one in tables if _is_function(one)]
-    if functions:
-        given = options.of_launch(functions[0], asked, "tables", "fail_on", "match")
-        return {name: given[name] for name in given if name != "kernel"} | {"progress": show_status}
-    if option := options.first_given(_OF_COMPILES, asked):
-        refuse(f"{option} says what is compiled, and neither BEFORE nor AFTER is a function")
-    return {"gpu": asked["gpus"] or None}
-
-
-def _is_function(source: str) -> bool:
-    return ".py:" in source or source.endswith(".py")
 
 
 def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
@@ -265,5 +245,4 @@ def _for_both(tables: Sequence[str], asked: dict[str, Any]) -> dict[str, Any]:
         return options.of_matrix(asked)
     if len(tables) > 1 or ".py:" not in tables[0]:
         refuse("beside --triton give one FILE.py:FUNCTION, or --cols")
-    given = options.of_launch(tables[0], asked, "tables", "tritons", "fail_on", "match")
-    return {**given, "progress": show_status}
+    return {**options.of_launch(tables[0], asked), "progress": show_status}

@@ -165,12 +165,12 @@ def _tuned_by_size(launch: str, asked: dict[str, Any], progress: dict[str, Any])
     if not options.is_script(launch):
         from occupancy_lab.tuning.by_size import tune_sizes
 
-        given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output")
+        given = options.of_launch(launch, asked, "gpu", "sizes", "search")
         return tune_sizes(**given, **progress)
     from occupancy_lab.tracing.script_runs import check_described
     from occupancy_lab.tuning.of_script import tune_script
 
-    given = options.of_launch(launch, asked, "gpu", "sizes", "search", "output", "kernel")
+    given = options.of_launch(launch, asked, "gpu", "sizes", "search", "kernel")
     if options.is_written("top"):
         refuse(f"--top would be ignored for {launch}, whose sizes are all shown")
     check_described(launch, given, tune_script)

@@ -20,6 +20,9 @@ from occupancy_lab.throughput.calibrations import known_calibrations
 
 REQUIRED = ("triton", "torch", "click", "rich", "pandas", "tabulate", "matplotlib", "platformdirs")
 NVML = "nvidia-ml-py"
+NVML_USE = (
+    "reads the clock of a measurement, and what throttled it; `pip install 'occupancy-lab[nvidia]'`"
+)
 PROBED_TARGETS = ("sm_90", "gfx942")
 
 
@@ -37,22 +40,21 @@ def examine() -> tuple[Finding, ...]:
     return (
         Finding("occupancy-lab", "ok", __version__),
         Finding("Python", "ok", f"{platform.python_version()} at {sys.executable}"),
-        *_packages(),
+        *(_package(one, "problem", f"not installed; `pip install {one}`") for one in REQUIRED),
         *_compilers(),
         *_gpus(),
         _store(),
         *_calibrations(),
         _ncu(),
-        _nvml(),
+        _package(NVML, "missing", NVML_USE),
     )
 
 
-def _packages() -> Iterator[Finding]:
-    for name in REQUIRED:
-        try:
-            yield Finding(name, "ok", version(name))
-        except PackageNotFoundError:
-            yield Finding(name, "problem", f"not installed; `pip install {name}`")
+def _package(name: str, status: str, missing: str) -> Finding:
+    try:
+        return Finding(name, "ok", version(name))
+    except PackageNotFoundError:
+        return Finding(name, status, missing)
 
 
 def _compilers() -> Iterator[Finding]:
@@ -108,14 +110,6 @@ def _ncu() -> Finding:
         use = "Nsight Compute counts what a launch really does, for `verify`"
         return Finding("ncu", "missing", f"neither on the PATH nor beside CUDA: {use}")
     return Finding("ncu", "ok", str(path))
-
-
-def _nvml() -> Finding:
-    try:
-        return Finding(NVML, "ok", version(NVML))
-    except PackageNotFoundError:
-        use = "reads the clock of a measurement, and what throttled it"
-        return Finding(NVML, "missing", f"{use}; `pip install 'occupancy-lab[nvidia]'`")
 
 
 def write_findings(findings: tuple[Finding, ...]) -> Document:

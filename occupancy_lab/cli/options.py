@@ -366,8 +366,14 @@ DESCRIBED = (
 OF_LAUNCH = tuple(name for name in DESCRIBED if name != "options")
 """The options among them that do not apply to a matrix."""
 _OF_ANY = (*DESCRIBED, "num_warps", "num_stages", "triton", "compile_timeout", "retry_failed")
-_OF_EITHER = {"launch", "gpus", "no_cache", "form", "full", "source", "quiet", "top"}
-_USUAL = ("rows", "dtype", "kernel", "block_size", "num_warps", "num_stages", "options")
+MATRIX = ("cols", "rows", "dtype", "kernel", "block_size")
+"""The options that say which kernel is launched on which matrix."""
+_OF_MATRIX = (
+    *MATRIX,
+    *("plot", "jobs", "scheduler", "measure", "runs", "devices", "no_resume"),
+)
+"""The options that apply to a matrix, and to a launch only if a command says so."""
+_USUAL = (*MATRIX[1:], "num_warps", "num_stages", "options")
 
 
 def is_script(launch: str) -> bool:
@@ -390,9 +396,7 @@ def of_launch(launch: str, asked: Mapping[str, Any], *others: str) -> dict[str, 
     """
     taken = {*_OF_ANY, *others}
     given = {name: value for name, value in asked.items() if name in taken and _is_given(value)}
-    written = filter(is_written, click.get_current_context().params)
-    foreign = sorted({*written} - taken - _OF_EITHER)
-    if foreign:
+    if foreign := sorted(filter(is_written, {*_OF_MATRIX} - taken)):
         if ".py" not in launch:
             refuse(
                 f"{quoted(launch)} is no FILE.py:FUNCTION; a kernel of the lab is given as --kernel"
@@ -433,7 +437,7 @@ def _of_both(asked: Mapping[str, Any]) -> dict[str, Any]:
 
 def first_given(names: Collection[str], asked: Mapping[str, Any]) -> str | None:
     """Return the first option of *names* that was given, as it is written, or None."""
-    given = next((name for name in names if _is_given(asked[name])), None)
+    given = next((name for name in names if _is_given(asked.get(name))), None)
     if given is None:
         return None
     from occupancy_lab.inputs import option_name

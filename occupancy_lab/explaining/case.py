@@ -142,11 +142,6 @@ class Case:
         """The name of the GPU for the reader."""
         return self.record.title
 
-    @property
-    def threads(self) -> int:
-        """Threads per program."""
-        return self.record.num_warps * self.architecture.warp_size
-
 
 def with_recorded(case: Case) -> Case:
     """Return *case* with what was recorded of its launch, if it launches one of the lab's kernels.

@@ -6,11 +6,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.gpus import Architecture, HipArchitecture
 from occupancy_lab.inputs import AskedGpus, Integer, asked_gpus, whole_number
 from occupancy_lab.occupancy import Rocm, known_to, tutorial_occupancy
-from occupancy_lab.occupancy.calculator import Calculation, calculate_for, limiter_words, unit_words
+from occupancy_lab.occupancy.calculator import (
+    Calculation,
+    calculate,
+    check_fits,
+    check_launched_warps,
+    check_num_ctas,
+    limiter_words,
+    unit_words,
+)
 from occupancy_lab.occupancy.exact import stepped_amounts
 from occupancy_lab.occupancy.tutorial import used_registers
 from occupancy_lab.text.document import Answer, Document, Section, Table, side_by_side
@@ -24,7 +33,7 @@ from occupancy_lab.text.words import (
     resource_word,
     said_of_each,
 )
-from occupancy_lab.values import Limit, NextStep, TutorialOccupancy
+from occupancy_lab.values import Limit, NextStep, Resources, TutorialOccupancy
 
 Outcomes = Mapping[str, Mapping[str, str]]
 
@@ -298,22 +307,36 @@ def calculate_occupancy(
         gpu: GPUs or targets, as `explain` takes them.
         n_regs: Registers per thread (VGPRs per lane on AMD).
         shared: Dynamic shared memory (LDS) per program, bytes: Triton's `metadata.shared`.
-        num_warps: Warps per program.
+        num_warps: Warps per program as launched, which warp specialization increases.
         **others: Further fields of Resources that limits depend on: static_shared, barriers,
             tensor_memory and num_ctas (NVIDIA), sgprs, agprs and allocated_vgprs (AMD).
 
     Raises:
-        InputError: a GPU is not known, an amount is negative, or num_warps is not possible.
+        InputError: a GPU is not known, an amount is negative or in no limit of these GPUs, or no
+            program can have that num_warps or num_ctas.
         DoesNotFitError: a GPU does not fit one such program.
     """
-    found = calculate_for(
-        asked_gpus(gpu),
-        n_regs=whole_number("n_regs", n_regs),
-        shared=whole_number("shared", shared),
-        num_warps=whole_number("num_warps", num_warps),
-        **{name: whole_number(name, one) for name, one in others.items() if one is not None},
-    )
-    return Calculations(found)
+    asked = {"n_regs": n_regs, "shared": shared, "num_warps": num_warps, **others}
+    amounts = {name: whole_number(name, one) for name, one in asked.items() if one is not None}
+    for name, amount in amounts.items():
+        if amount < 0 and name not in {"num_warps", "num_ctas"}:
+            refuse(f"{name} is {amount}; it counts something and is 0 or more")
+    if (agprs := amounts.get("agprs", 0)) > amounts["n_regs"]:
+        refuse(f"agprs is {agprs}, more than the {n_regs} of n_regs, which counts them too")
+    resources, gpus = Resources(**amounts), asked_gpus(gpu)
+    for one in gpus:
+        check_launched_warps(resources.num_warps, one.architecture)
+        check_num_ctas(resources.num_ctas, one)
+    found = Calculations(calculate(resources, one) for one in gpus)
+    for calculation in found:
+        check_fits(calculation)
+    counted = {limit.resource for one in found for limit in one.occupancy.limits}
+    counted |= {"agprs" for one in gpus if getattr(one.architecture, "agpr_file", None)}
+    for name in ("sgprs", "agprs", "barriers", "tensor_memory"):
+        if name in amounts and name not in counted:
+            keys = quoted(",".join(one.key for one in gpus))
+            refuse(f"{name} is {amounts[name]}, and no limit of {keys} depends on it")
+    return found
 
 
 def _option_sentences(calculation: Calculation) -> Iterator[str]:

@@ -16,9 +16,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from occupancy_lab.errors import DoesNotFitError, quoted, refuse
+from occupancy_lab.errors import DoesNotFitError, refuse
 from occupancy_lab.gpus import Architecture, CudaArchitecture, Gpu
-from occupancy_lab.inputs import AskedGpus, asked_gpus, check_num_warps
+from occupancy_lab.inputs import check_num_warps
 from occupancy_lab.occupancy import next_steps, occupancy, programs_after, tutorial_occupancy
 from occupancy_lab.occupancy.hip import needed_vgprs
 from occupancy_lab.occupancy.rule import UNLIMITED, Where, scalar_where
@@ -279,50 +279,14 @@ def check_launched_warps(num_warps: int, architecture: Architecture) -> None:
         check_num_warps(num_warps, architecture)
 
 
-def calculate_for(
-    asked: AskedGpus,
-    *,
-    n_regs: int,
-    shared: int,
-    num_warps: int,
-    num_ctas: int = 1,
-    **others: int | None,
-) -> tuple[Calculation, ...]:
-    """Return the calculation of these resources on each GPU, given as for `asked_gpus`.
-
-    *num_warps* counts launched warps, which warp specialization increases. *others* are further
-    fields of Resources: sgprs, agprs, static_shared, barriers, tensor_memory.
-
-    Raises InputError for an unknown GPU, a negative amount, and a num_warps or num_ctas that no
-    program can have, and DoesNotFitError if such a program does not fit a GPU.
-    """
-    amounts = {"n_regs": n_regs, "shared": shared, **others}
-    for name, amount in amounts.items():
-        if amount is not None and amount < 0:
-            refuse(f"{name} is {amount}; it counts something and is 0 or more")
-    agprs = others.get("agprs") or 0
-    if agprs > n_regs:
-        refuse(f"agprs is {agprs}, more than the {n_regs} of n_regs, which counts them too")
-    resources = Resources(n_regs, num_warps, shared, num_ctas=num_ctas).replace(**others)
-    gpus = asked_gpus(asked)
-    for gpu in gpus:
-        check_launched_warps(num_warps, gpu.architecture)
-        *smaller, largest = _cluster_sizes(gpu)
-        if num_ctas != 1 and not smaller:
-            refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
-        if num_ctas not in {*smaller, largest}:
-            sizes = ", ".join(map(str, smaller))
-            refuse(f"num_ctas is {num_ctas}; a program has {sizes} or {largest} CTAs")
-    calculations = tuple(calculate(resources, gpu) for gpu in gpus)
-    for calculation in calculations:
-        check_fits(calculation)
-    counted = {limit.resource for found in calculations for limit in found.occupancy.limits}
-    counted |= {"agprs" for gpu in gpus if getattr(gpu.architecture, "agpr_file", None)}
-    for name in ("sgprs", "agprs", "barriers", "tensor_memory"):
-        if others.get(name) is not None and name not in counted:
-            keys = quoted(",".join(gpu.key for gpu in gpus))
-            refuse(f"{name} is {others[name]}, and no limit of {keys} depends on it")
-    return calculations
+def check_num_ctas(num_ctas: int, gpu: Gpu) -> None:
+    """Raise InputError unless a program may have *num_ctas* CTAs on *gpu*."""
+    *smaller, largest = _cluster_sizes(gpu)
+    if num_ctas != 1 and not smaller:
+        refuse(f"num_ctas is {num_ctas}, and {gpu.title} has no clusters; use 1")
+    if num_ctas not in {*smaller, largest}:
+        sizes = ", ".join(map(str, smaller))
+        refuse(f"num_ctas is {num_ctas}; a program has {sizes} or {largest} CTAs")
 
 
 def plan_launch(

@@ -28,9 +28,9 @@ from occupancy_lab.options import KNOBS
 from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import LaunchLine, Words, read_assumed
-from occupancy_lab.tuning.sizes import AskedSizes, launches_at, read_sizes, text_of, with_values
+from occupancy_lab.tuning.sizes import AskedSizes, launches_at, read_sizes, with_values
 from occupancy_lab.tuning.space import Settings, free_tiles, larger, neighbours
-from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, TunedLaunch, in_file
+from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, TunedLaunch, in_file, text_of
 
 SEARCHED = 60
 """The most configurations that a search compiles for a GPU, besides those that are given."""

@@ -39,9 +39,8 @@ from occupancy_lab.inputs import AskedGpus, chosen_gpus
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.signature import Words
 from occupancy_lab.tuning.by_size import Candidate, Launches, Tuner, as_values
-from occupancy_lab.tuning.sizes import text_of
 from occupancy_lab.tuning.space import Settings
-from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, in_file
+from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, in_file, text_of
 
 Values = Mapping[str, tuple[Any, ...]]
 

@@ -23,11 +23,6 @@ MOST_SIZES = 10_000
 _ENTRY = re.compile(r"(\s*[^\W\d]\w*\s*=)?(.*)", re.DOTALL)
 
 
-def text_of(size: Size) -> str:
-    """Return a size in words: "M 4096, N 1024"."""
-    return ", ".join(f"{name} {value}" for name, value in size.items())
-
-
 def read_sizes(asked: AskedSizes, kernel: Any, signature: Sequence[str] = ()) -> dict[str, Size]:
     """Return the sizes that are *asked*, each as arguments of *kernel* by name.
 

@@ -27,9 +27,8 @@ from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import InputError, few_of, quoted, refuse
 from occupancy_lab.gpus import find_gpu, present_gpus
 from occupancy_lab.kernel import autotuner_of, innermost, is_triton_function, source_file
-from occupancy_lab.options import NAMES
 from occupancy_lab.tuning.autotuner import early_config_prune
-from occupancy_lab.tuning.tuned_file import TunedFile, TunedLaunch, in_file
+from occupancy_lab.tuning.tuned_file import TunedFile, TunedLaunch, in_file, text_of
 
 NOT_PASSED = inspect.Parameter.empty
 """Stands for an argument that a launch does not pass."""
@@ -235,8 +234,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
 
     def _words(self, choice: TunedLaunch, is_near: bool) -> str:  # noqa: FBT001 - as found
         """Return where a choice is from: "tuned.json", or "tuned.json, nearest size M 4096"."""
-        sizes = ", ".join(f"{name} {value}" for name, value in choice.sizes.items())
-        return Path(self._path).name + (f", nearest size {sizes}" if is_near else "")
+        return Path(self._path).name + (f", nearest size {text_of(choice.sizes)}" * is_near)
 
     def _find(self, device: int, told: Sequence[Any]) -> tuple[TunedLaunch, bool] | str:
         """Return the file's choice for a launch and whether it is for another size, or why not.
@@ -263,26 +261,7 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         choice = self._file.choice(gpu, sizes)
         if choice is None:
             return f"the file has no launch like {sizes}"
-        for config in (choice.config, *filter(None, [choice.elsewhere])):
-            if why := self._unfit(config):
-                return why
         return choice, choice.sizes != sizes
-
-    def _unfit(self, settings: Mapping[str, Any]) -> str:
-        """Return which setting an autotuner's launch cannot have, or lacks; "" if there is none.
-
-        Only a file that was changed by hand has such a configuration.
-        """
-        own = [] if self._author is None else self._author.configs
-        if not own:
-            return ""
-        set_by_all = set.intersection(*({*one.kwargs} for one in own))
-        if missing := [name for name in self.arg_names if name in set_by_all - settings.keys()]:
-            return f"a configuration of the file lacks {few_of(missing)}"
-        known = {*self.arg_names, *NAMES, *(name for one in own for name in one.all_kwargs())}
-        if unknown := [name for name in settings if name not in known]:
-            return f"a configuration of the file sets {few_of(unknown)}, which is unknown"
-        return ""
 
     @cached_property
     def _defaults(self) -> dict[str, Any]:

@@ -30,6 +30,11 @@ Size: TypeAlias = Mapping[str, Any]
 """The arguments that distinguish launches of a kernel, by name."""
 
 
+def text_of(size: Size) -> str:
+    """Return a size in words: "M 4096, N 1024"."""
+    return ", ".join(f"{name} {value}" for name, value in size.items())
+
+
 @dataclass(frozen=True, slots=True)
 class TunedLaunch:
     """The configuration that is predicted to be fastest at one size on one GPU."""
@@ -191,10 +196,8 @@ def _answer(file: TunedFile) -> Iterator[str]:
         if first.sizes is None:
             where = "is left out"
         else:
-            at = ", ".join(f"{name} {value}" for name, value in first.sizes.items())
-            where = f"has none for {literal(at)}" + (
-                f" and {count(len(others), 'other size')}" if others else ""
-            )
+            more = f" and {count(len(others), 'other size')}" if others else ""
+            where = f"has none for {literal(text_of(first.sizes))}{more}"
         yield f"{find_gpu(gpu).title} {where}: {literal(first.reason)}."
     yield from file.notes
 

@@ -219,10 +219,8 @@ def test_units_are_shown_with_what_they_mean() -> None:
 
 
 def test_one_that_fails_leaves_the_others(bench: Bench) -> None:
-    """A unit that cannot be measured is None, and reported with its error."""
+    """A unit that cannot be measured is None."""
     bench.empty_us = (3.0, 60.0)
     bench.reads_clock = False
-    said: dict[str, object] = {}
-    found = measure_units(["launch_us", "l1_cycles", "special_results"], said.__setitem__)
+    found = measure_units(["launch_us", "l1_cycles", "special_results"])
     assert found == Units(launch_us=3.0)
-    assert isinstance(said["special_results"], Exception)

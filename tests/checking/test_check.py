@@ -7,15 +7,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import in_process
 import pytest
-from compiled_rows import compiled, ended, failed
+from compiled_rows import compiled, failed
 from hostile_files import HOSTILE, put, within
 
 import occupancy_lab
 from occupancy_lab.checking import check, read_checks
 from occupancy_lab.errors import InputError
 
-run = partial(ended, "check")
+run, refused = (partial(done, "check") for done in (in_process.run, in_process.refused))
 SPILLING = compiled("spilling", n_regs=255, local_bytes=152, num_warps=4)
 
 
@@ -28,14 +29,14 @@ def written(rows: Sequence[dict[str, Any]], name: str = "rows.json") -> str:
 def test_a_row_that_breaks_the_check() -> None:
     """A row that breaks the condition is named with its values, and the status is 1, else 0."""
     done = run("local_bytes == 0", written([compiled(), compiled(num_warps=4)]))
-    assert done.exit_code == 0
-    assert "of 2 rows, 2 meet it" in done.output
+    assert done.returncode == 0
+    assert "of 2 rows, 2 meet it" in done.stdout
     checked = check("occupancy >= 0.1 and local_bytes == 0", [compiled(), SPILLING])
     (finding,) = checked.findings
     assert checked.status == 1
     assert dict(finding.found) == {"occupancy": 0.125, "local_bytes": 152}
     assert finding.why == "occupancy is 0.125, local_bytes is 152"
-    assert run("local_bytes == 0", written([SPILLING])).exit_code == 1
+    assert run("local_bytes == 0", written([SPILLING])).returncode == 1
 
 
 def test_golden_gate(check_golden: Callable[[str, str], None]) -> None:
@@ -58,12 +59,12 @@ def test_unknown_or_failed_rows_do_not_pass(row: dict[str, Any], words: str, opt
     """A row without the value, or that did not compile, fails the check unless the user allows."""
     path = written([compiled(), row])
     done = run("local_bytes == 0", path)
-    assert done.exit_code == 1
-    assert words in done.output
+    assert done.returncode == 1
+    assert words in done.stdout
     passed = run("local_bytes == 0", path, option, "ok")
-    assert passed.exit_code == 0
+    assert passed.returncode == 0
     words = "1 meets it, 1 not known or without results, which pass"
-    assert words in " ".join(passed.output.split())
+    assert words in " ".join(passed.stdout.split())
 
 
 def test_failed_cache_entries_are_counted_and_not_checked(tmp_path: Path) -> None:
@@ -73,12 +74,10 @@ def test_failed_cache_entries_are_counted_and_not_checked(tmp_path: Path) -> Non
         (tmp_path / "cache" / name / "failed.ttir").write_text("module {}", encoding="utf-8")
     rows = written([compiled()])
     done = run("local_bytes == 0", rows, "cache")
-    assert done.exit_code == 0, done.output
-    assert "2 entries were not checked: their compiles did not finish" in done.output
-    assert json.loads(run("local_bytes == 0", rows, "cache", "--json").output)["not_compiled"] == 2
-    alone = run("local_bytes == 0", "cache")
-    assert alone.exit_code == 2
-    assert "there are no rows to check in cache" in alone.stderr
+    assert done.returncode == 0, done.stdout
+    assert "2 entries were not checked: their compiles did not finish" in done.stdout
+    assert json.loads(run("local_bytes == 0", rows, "cache", "--json").stdout)["not_compiled"] == 2
+    assert "there are no rows to check in cache" in refused("local_bytes == 0", "cache")
 
 
 def test_unexpected_configurations_are_not_checked() -> None:
@@ -99,10 +98,8 @@ def test_an_empty_gate_proves_nothing() -> None:
         [written([], "none.json")],
         [written([compiled()]), "--where", "n_regs > 99"],
     ):
-        done = run("local_bytes == 0", *arguments)
-        assert done.exit_code == 2, done.output
-        assert "--allow-empty" in done.stderr
-        assert run("local_bytes == 0", *arguments, "--allow-empty").exit_code == 0
+        assert "--allow-empty" in refused("local_bytes == 0", *arguments)
+        assert run("local_bytes == 0", *arguments, "--allow-empty").returncode == 0
 
 
 def test_where_selects_the_rows() -> None:
@@ -129,15 +126,22 @@ def test_where_selects_the_rows() -> None:
         (["rows.jsn"], "no file or folder 'rows.jsn'"),
         (["--scan", "cache"], "no file or folder 'cache'"),
         (["rows.json"], "no pyproject.toml here or above"),
+        (
+            ["n_regs > 9", "--rows", "7"],
+            "--rows describes a launch; give FILE.py:FUNCTION, or --cols",
+        ),
+        (
+            ["n_regs > 9", "a.py:f", "--cols", "7"],
+            "--cols is another launch than that of a.py:f",
+        ),
+        (["n_regs > 9", "a.py:f", "--rows", "7"], "--rows applies only to matrix kernels"),
+        (["n_regs > 9", "--cols", "7", "--grid", "7"], "describes the launch of a Triton function"),
     ],
 )
 def test_invalid_arguments_end_with_2(arguments: list[str], words: str) -> None:
-    """An invalid condition, file or option gives one sentence and status 2."""
+    """An invalid condition or file, or an option without meaning, gives one sentence."""
     written([compiled()])
-    done = run(*arguments)
-    assert done.exit_code == 2
-    assert words in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+    assert words in refused(*arguments)
 
 
 PYPROJECT = """
@@ -160,41 +164,21 @@ def test_named_checks_are_found_above(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(deeper)
     path = written([compiled(), compiled("other", n_regs=255), SPILLING])
     done = run(path)
-    assert done.exit_code == 1
-    assert "no-spills: of 3 rows, 1 breaks it" in done.output
-    assert "full: of 1 row, 1 meets it" in done.output
-    assert run(path, "--name", "full").exit_code == 0
-    assert run(path, "--name", "no-spills", "--name", "full").exit_code == 1
-    missing = run(path, "--name", "ful")
-    assert missing.exit_code == 2
-    assert "the nearest is full" in missing.stderr
+    assert done.returncode == 1
+    assert "no-spills: of 3 rows, 1 breaks it" in done.stdout
+    assert "full: of 1 row, 1 meets it" in done.stdout
+    assert run(path, "--name", "full").returncode == 0
+    assert run(path, "--name", "no-spills", "--name", "full").returncode == 1
+    assert "the nearest is full" in refused(path, "--name", "ful")
 
 
 def test_a_kernel_of_the_lab_is_checked_for_a_matrix() -> None:
     """--cols compiles it as `explain` does, with a row for each GPU."""
     done = run("n_regs < 9 or num_warps == 4", "--cols", "781", "--gpu", "h100", "--num-warps", "8")
-    assert done.exit_code == 1
-    assert "of 1 row, 1 breaks it" in done.output
+    assert done.returncode == 1
+    assert "of 1 row, 1 breaks it" in done.stdout
     done = run("n_regs > 9", "--cols", "781", "--gpu", "h100,mi300x", "--kernel", "softmax_row")
-    assert "of 2 rows, 2 meet it" in done.output
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        (("--rows", "7"), "--rows describes a launch; give FILE.py:FUNCTION, or --cols"),
-        (("a.py:f", "--cols", "7"), "--cols is another launch than that of a.py:f"),
-        (("a.py:f", "--rows", "7"), "--rows applies only to matrix kernels"),
-        (("--cols", "7", "--grid", "7"), "--grid describes the launch of a Triton function"),
-    ],
-)
-def test_options_of_the_other_kind_of_launch_are_refused(
-    options: tuple[str, ...], words: str
-) -> None:
-    """An option without meaning for what is checked gives one sentence and status 2."""
-    done = run("n_regs > 9", *options)
-    assert done.exit_code == 2
-    assert words in done.stderr
+    assert "of 2 rows, 2 meet it" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -215,10 +199,7 @@ def test_options_of_the_other_kind_of_launch_are_refused(
 def test_a_wrong_pyproject_is_one_sentence(text: str, words: str) -> None:
     """An error in pyproject.toml gives one sentence and status 2."""
     Path("pyproject.toml").write_text(text, encoding="utf-8")
-    done = run(written([compiled()]))
-    assert done.exit_code == 2
-    assert re.search(words, done.stderr)
-    assert len(done.stderr.splitlines()) == 1
+    assert re.search(words, refused(written([compiled()])))
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -227,10 +208,7 @@ def test_a_pyproject_that_is_no_regular_file(what: str) -> None:
     written([compiled()])
     put(what, Path("pyproject.toml"))
     with within(20):
-        done = run("rows.json")
-    assert done.exit_code == 2
-    assert re.search(r"regular file|larger than", done.stderr)
-    assert len(done.stderr.splitlines()) == 1
+        assert re.search(r"regular file|larger than", refused("rows.json"))
 
 
 def test_sources_of_every_kind_are_one_table() -> None:
@@ -296,9 +274,8 @@ def test_launches_of_an_ordinary_function_are_rows(tmp_path: Path) -> None:
 
 def test_standard_input_is_a_file() -> None:
     """The output of a sweep can be piped into `check`."""
-    text = json.dumps([SPILLING])
-    done = run("local_bytes == 0", "-", input=text)
-    assert done.exit_code == 1
+    done = run("local_bytes == 0", "-", text=json.dumps([SPILLING]))
+    assert done.returncode == 1
     assert "standard input" not in done.stderr
 
 
@@ -319,9 +296,9 @@ def test_json_has_every_finding() -> None:
     rows = [compiled(n_regs=40 + number, num_stages=1 + number) for number in range(30)]
     rows.append(compiled(n_regs=32, num_stages=1))
     done = run("occupancy > 0.99", written(rows), "--json")
-    (found,) = json.loads(done.output)["checks"]
-    assert (done.exit_code, found["rows"], len(found["findings"])) == (1, 31, 30)
+    (found,) = json.loads(done.stdout)["checks"]
+    assert (done.returncode, found["rows"], len(found["findings"])) == (1, 31, 30)
     assert found["findings"][0]["mend"] is None
     assert found["findings"][1]["mend"]["changes"] == {"num_stages": 1}
-    page = run("occupancy > 0.99", "rows.json").output
+    page = run("occupancy > 0.99", "rows.json").stdout
     assert "10 more; --json has them all" in page

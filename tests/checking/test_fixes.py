@@ -268,12 +268,18 @@ def test_a_compiled_neighbour_with_fewer_changes_is_preferred() -> None:
         assert found.changes.keys() == changed
 
 
+NORM = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
+
+
+def of_norm(cols: int, block: int = 8192, gpu: str = "h100") -> dict[str, Any]:
+    """Return what describes a launch of NORM."""
+    signature = f"*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,{cols},{cols},1e-5"
+    return {"signature": signature, "constexprs": f"BLOCK_SIZE={block}", "gpu": gpu}
+
+
 def test_settings_at_their_default_are_varied() -> None:
     """A launch without num_warps has Triton's default, and another number may fix it."""
-    launch = {"signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,1024,1024,1e-5"}
-    source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
-    asked = check("n_regs <= 40", source, gpu="h100", constexprs="BLOCK_SIZE=8192", **launch)
-    (finding,) = asked.findings
+    (finding,) = check("n_regs <= 40", NORM, **of_norm(1024)).findings
     assert "num_warps" not in finding.row.values
     assert finding.mend.words.endswith(" instead of 4")
 
@@ -283,17 +289,11 @@ def test_a_compiled_neighbour_that_is_slower_is_no_fix() -> None:
 
     16 warps need fewer registers for 2048 columns, but half as many programs run at once.
     """
-    launch: dict[str, Any] = {
-        "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5",
-        "constexprs": "BLOCK_SIZE=2048",
-        "grid": "4096",
-        "gpu": "h100",
-    }
-    source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
-    (finding,) = check("n_regs < 32", source, num_warps=8, **launch).findings
+    launch = {**of_norm(2048, block=2048), "grid": "4096"}
+    (finding,) = check("n_regs < 32", NORM, num_warps=8, **launch).findings
     assert finding.mend is None
     assert finding.advice.startswith("No compiled launch meets the check without taking longer:")
-    (finding,) = check("n_regs >= 32", source, num_warps=16, **launch).findings
+    (finding,) = check("n_regs >= 32", NORM, num_warps=16, **launch).findings
     assert finding.mend.slower is not None
     assert re.search(r"num_warps 4 instead of 16: .* predicted instead of .* us", finding.advice)
 
@@ -329,17 +329,12 @@ def test_the_first_advice_of_explain_is_proposed() -> None:
 @pytest.mark.slow
 def test_a_proposed_launch_passes_the_checks() -> None:
     """A launch with the proposed changes meets the checks when it is compiled."""
-    launch: dict[str, Any] = {
-        "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,8192,8192,1e-5",
-        "constexprs": "BLOCK_SIZE=8192",
-    }
     checks = [Check.read("occupancy >= 0.5"), Check.read("local_bytes == 0")]
-    source = str(Path(__file__).parents[2] / "examples" / "layer_norm.py:layer_norm")
-    found = check(checks, source, gpu="h100,mi300x", num_warps=4, **launch).findings
+    found = check(checks, NORM, **of_norm(8192, gpu="h100,mi300x"), num_warps=4).findings
     named = [(one.row.values["gpu"], one.mend) for one in found if one.mend is not None]
     assert named
     for gpu, one in named:
-        changes = dict(one.changes)
+        launch, changes = of_norm(8192, gpu=str(gpu)), dict(one.changes)
         launch["num_warps"] = changes.pop("num_warps", 4)
         options = [f"{name}={value}" for name, value in changes.items()]
-        assert check(checks, source, gpu=str(gpu), options=options, **launch).status == 0
+        assert check(checks, NORM, options=options, **launch).status == 0

@@ -10,10 +10,11 @@ from urllib.parse import unquote
 from xml.etree import ElementTree as ET
 
 import pytest
-from compiled_rows import compiled, ended, failed
+from compiled_rows import compiled, failed
 from hostile_files import put
 from hypothesis import example, given
 from hypothesis import strategies as st
+from in_process import run
 
 from occupancy_lab.checking import check
 from occupancy_lab.checking.outputs import place_of, relative, to_github, to_junit, to_sarif
@@ -99,8 +100,8 @@ def test_annotations_are_the_default_on_github(
     if variable is not None:
         monkeypatch.setenv("GITHUB_ACTIONS", variable)
     Path("rows.json").write_text(json.dumps([SPILLING]), encoding="utf-8")
-    done = ended("check", "local_bytes == 0", "rows.json", *option)
-    assert done.exit_code == 1
+    done = run("check", "local_bytes == 0", "rows.json", *option)
+    assert done.returncode == 1
     assert done.stderr.startswith("::error ") is shown
 
 

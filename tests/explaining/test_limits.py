@@ -3,8 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from occupancy_lab.explaining import Calculations
-from occupancy_lab.occupancy.calculator import calculate_for
+from occupancy_lab.explaining import calculate_occupancy
 
 CASES: dict[str, tuple[str, dict[str, int]]] = {
     "Clusters are counted whole, and fewer CTAs are a better num_ctas": ("h200", {"num_ctas": 4}),
@@ -23,7 +22,7 @@ CASES: dict[str, tuple[str, dict[str, int]]] = {
 def page(names: str, **amounts: Any) -> str:
     """Return the calculator's page."""
     asked = {"n_regs": 32, "shared": 0, "num_warps": 8} | amounts
-    return Calculations(calculate_for(names, **asked)).to_markdown()
+    return calculate_occupancy(names, **asked).to_markdown()
 
 
 def test_each_limit_has_its_words(check_golden: Callable[[str, str], None]) -> None:

@@ -14,7 +14,7 @@ from stand_ins import dry
 from occupancy_lab.arguments import Descriptor, Pointer, tensor
 from occupancy_lab.asked import Asked
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.explanation import write_full
+from occupancy_lab.explaining.explanation import Explanation, write_full
 from occupancy_lab.explaining.grids import same_work
 from occupancy_lab.explaining.neighbours import (
     Neighbour,
@@ -50,10 +50,14 @@ pytestmark = pytest.mark.usefixtures("given_times")
 X = tensor((4096, 2048), "float16")
 
 
+def launched(outcome: Outcome, gpu: str = "h100", **asked: Any) -> Explanation:
+    """Return the dry run of a transpose."""
+    return dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
+
+
 def tried(outcome: Outcome, gpu: str = "h100", **asked: Any) -> Case:
     """Return the case of a transpose, with its neighbours."""
-    run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
-    (found,) = run.cases
+    (found,) = launched(outcome, gpu, **asked).cases
     return found
 
 
@@ -85,9 +89,8 @@ def test_changes_of_warps_and_stages(
     gpu: str, asked: dict[str, Any], found: list[tuple[str, int]]
 ) -> None:
     """Half and twice the warps, one stage, and one stage fewer and more are tried."""
-    outcome = constant(n_regs=16)
-    run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64, **asked)
-    assert [pair for one in changes(run.records[0]) for pair in one.items()] == found
+    (record,) = launched(constant(n_regs=16), gpu, **asked).records
+    assert [pair for one in changes(record) for pair in one.items()] == found
 
 
 @pytest.mark.parametrize(("gpu", "name"), [("h100", "maxnreg"), ("mi300x", "waves_per_eu")])
@@ -167,19 +170,30 @@ def timed(us: float, bound: str = "latency", low_us: float | None = 1.0) -> Pred
     return Prediction(us, None, None, parts, "", calibrated=True, low_us=low_us, high_us=us * 2)
 
 
+def in_blocks(blocks: Mapping[str, int], bound: str, **changes: Any) -> Record:
+    """Return the record of a launch with these blocks, whose time has *bound* as longest part."""
+    record = tried(constant(n_regs=changes.pop("n_regs", 32))).record
+    usual = {"arguments": blocks, "constexprs": (*blocks,), "counts": Counts(8, 8)}
+    return dataclasses.replace(
+        record,
+        tiles=(*blocks,),
+        launch=dataclasses.replace(record.launch, arguments=()),
+        prediction=timed(9.0, bound),
+        **{**usual, **changes},
+    )
+
+
 @pytest.mark.parametrize(("gpu", "registers"), [("h100", 192), ("mi300x", 384)])
 def test_half_the_warps_of_a_full_register_file_are_not_tried(gpu: str, registers: int) -> None:
     """From three quarters of the possible registers per thread on, half the warps are not tried."""
     for n_regs, halved in ((registers - 1, True), (registers, False)):
-        (record,) = dry(
-            launched_kernels.transpose, gpu, constant(n_regs=n_regs), X, X, 64, 64, BLOCK=64
-        ).records
+        (record,) = launched(constant(n_regs=n_regs), gpu).records
         assert ({"num_warps": 2} in changes(record)) is halved
 
 
 def test_one_other_number_of_stages_is_tried_without_a_pipeline() -> None:
     """For a kernel without dots or asynchronous copies, one launch shows that stages do nothing."""
-    (record,) = dry(launched_kernels.transpose, "h100", constant(), X, X, 64, 64, BLOCK=64).records
+    (record,) = launched(constant()).records
     stages = [one for one in changes(record) if "num_stages" in one]
     assert len(stages) == 3
     counted = dataclasses.replace(record, counts=Counts(1, 1))
@@ -231,19 +245,9 @@ def test_blocks_are_halved_and_doubled(sizes: list[int], bound: str, warps: int)
 
     No block becomes too large to compile quickly, and a launch bound by its start tries none.
     """
-    record = tried(constant()).record
     blocks = {f"BLOCK_{place}": size for place, size in enumerate(sizes)}
-    named = dataclasses.replace(
-        record,
-        arguments={**blocks, "N": 8},
-        constexprs=(*blocks, "N"),
-        tiles=(*blocks,),
-        launch=dataclasses.replace(record.launch, arguments=()),
-        options={"num_warps": warps},
-        prediction=timed(9.0, bound),
-        counts=Counts(8, 8),
-    )
-    found = list(block_changes(named))
+    others = {"arguments": {**blocks, "N": 8}, "constexprs": (*blocks, "N")}
+    found = list(block_changes(in_blocks(blocks, bound, options={"num_warps": warps}, **others)))
     shapes = {name: size for name, size in blocks.items() if size != 3}
     for one in found:
         ((name, block), *rest) = one.items()
@@ -269,17 +273,7 @@ def test_no_tile_is_doubled_where_registers_are_full() -> None:
     """With crowded registers a tile is doubled only with twice the warps; BLOCK_K always is."""
     blocks = {"BLOCK_M": 64, "BLOCK_K": 64}
     for n_regs, doubled in ((32, True), (255, False)):
-        record = tried(constant(n_regs=n_regs)).record
-        named = dataclasses.replace(
-            record,
-            arguments=blocks,
-            constexprs=(*blocks,),
-            tiles=(*blocks,),
-            launch=dataclasses.replace(record.launch, arguments=()),
-            prediction=timed(9.0, "tensor"),
-            counts=Counts(8, 8),
-        )
-        found = list(block_changes(named))
+        found = list(block_changes(in_blocks(blocks, "tensor", n_regs=n_regs)))
         assert ({"BLOCK_M": 128} in found) is doubled
         assert {"BLOCK_M": 128, "num_warps": 8} in found
         assert {"BLOCK_K": 128} in found
@@ -298,17 +292,9 @@ def test_blocks_are_tried_where_values_from_memory_are_assumed(
     steers: str, assumed: str | None, *, shaped: bool
 ) -> None:
     """Other blocks are tried only if all values that addresses and loops depend on are assumed."""
-    record = tried(constant()).record
     unknown = Unknown(Place("kernel.py", 7), "values of index", steers, assumed)
-    named = dataclasses.replace(
-        record,
-        arguments={"BLOCK_D": 128},
-        constexprs=("BLOCK_D",),
-        tiles=("BLOCK_D",),
-        launch=dataclasses.replace(record.launch, arguments=()),
-        prediction=timed(9.0, "bandwidth"),
-        counts=Counts(8, 8, unknowns=(unknown,)),
-    )
+    counts = Counts(8, 8, unknowns=(unknown,))
+    named = in_blocks({"BLOCK_D": 128}, "bandwidth", counts=counts)
     assert any(block_changes(named)) is shaped
 
 
@@ -517,7 +503,7 @@ def test_the_advice_is_what_the_table_shows(
         registers, spilled, shared = drawn[place]
         return Resources(registers, warps, shared, local_bytes=spilled, binary=place)
 
-    run = dry(launched_kernels.transpose, gpu, outcome, X, X, 64, 64, BLOCK=64)
+    run = launched(outcome, gpu)
     (found,) = run.cases
     page = run.to_markdown()
     own = rank(found.record)
@@ -549,8 +535,7 @@ def test_what_spills_more_is_not_called_faster() -> None:
         taken = {"instructions": issued, "local_bytes": spilled, "binary": warps}
         return Resources(32, warps, 0, **taken)
 
-    run = dry(launched_kernels.transpose, "h200", outcome, X, X, 64, 64, BLOCK=64, **MOVED)
-    page = run.to_markdown()
+    page = launched(outcome, "h200", **MOVED).to_markdown()
     assert ", 64 B in local memory" in page
     assert "without more local memory than now, which num_warps 8 takes." in page
     assert "num_warps 8 is predicted to be faster" not in page
@@ -564,8 +549,7 @@ def test_changes_that_do_not_compile_are_not_counted_as_tried() -> None:
             return "it does not compile"
         return Resources(168, 4, 0, local_bytes=0, instructions=4000, binary=1)
 
-    run = dry(launched_kernels.transpose, "h200", outcome, X, X, 64, 64, BLOCK=64, **MOVED)
-    assert "compiled too" not in run.to_markdown()
+    assert "compiled too" not in launched(outcome, "h200", **MOVED).to_markdown()
 
 
 def test_a_faster_change_that_spills_is_explained_beside_the_best() -> None:
@@ -577,8 +561,7 @@ def test_a_faster_change_that_spills_is_explained_beside_the_best() -> None:
         taken = {"instructions": issued, "local_bytes": spilled, "binary": warps}
         return Resources(32, warps, 0, **taken)
 
-    run = dry(launched_kernels.transpose, "h200", outcome, X, X, 64, 64, BLOCK=64, **MOVED)
-    page = " ".join(run.to_markdown().split())
+    page = " ".join(launched(outcome, "h200", **MOVED).to_markdown().split())
     assert "num_warps 8 instead of 4: " in page
     assert "num_warps 2 is predicted to be faster still, " in page
     assert " but uses more local memory than now" in page

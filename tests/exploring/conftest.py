@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Page, browser
+from browser import Page, browser, find_browser
 
 from occupancy_lab.exploring.page import explore
 
@@ -23,6 +23,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browsing() -> Iterator[Page]:
     """Yield the one browser page that all tests share."""
+    if find_browser() is None:
+        pytest.skip("no Chromium is installed; `make browser` installs one")
     with browser() as page:
         yield page
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from browser import Page, find_browser
+from browser import Page
 from click.testing import CliRunner
 
 from occupancy_lab.cli import main
@@ -27,10 +27,6 @@ from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import Resources
-
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no Chromium is installed; `make browser` installs one"
-)
 
 POINTS = 200_000
 """Points at which the page's limits are compared with Python's, over all architectures."""
@@ -203,11 +199,7 @@ def test_a_link_shows_what_its_sender_saw(page: Page, file: Path) -> None:
     page.click("#step-6")
     page.choose("#beside", "mi300x")
     page.click("#together")
-    page.value(
-        "document.querySelector('#shared-1').value = 4097;"
-        "document.querySelector('#shared-1').dispatchEvent(new Event('input'))"
-    )
-    page.drawn()
+    page.choose("#shared-1", "4097", "input")
     state = page.value("occupancyLab.state")
     shown = page.text("main")
     address = page.value("location.hash.slice(1)")
@@ -250,11 +242,7 @@ def test_the_command_says_the_same_in_a_terminal(page: Page) -> None:
     )
     page.choose("#beside", "b200")
     page.click("#together")
-    page.value(
-        "document.querySelector('#n_regs-1').value = 77;"
-        "document.querySelector('#n_regs-1').dispatchEvent(new Event('input'))"
-    )
-    page.drawn()
+    page.choose("#n_regs-1", "77", "input")
     for place, one in enumerate(page.text("#command").split(" && ")):
         done = CliRunner().invoke(main, [*shlex.split(one)[1:], "--json"])
         assert done.exit_code == 0, done.output
@@ -267,20 +255,16 @@ def test_the_keyboard_does_all(page: Page) -> None:
     """Arrows move a slider, Enter presses a button, and the focus stays."""
     page.value("document.querySelector('#n_regs-0-range').focus()")
     page.key("ArrowRight", 39)
-    page.drawn()
     assert usage_of(page)["n_regs"] == 39
     page.value("document.querySelector('#num_warps-0-range').focus()")
     page.key("ArrowRight", 39)
-    page.drawn()
     assert usage_of(page)["num_warps"] == 16
     page.value("document.querySelector('#step-7').focus()")
     page.key("Enter", 13, "\r")
-    page.drawn()
     assert page.value("occupancyLab.state.lesson") == 7
     assert page.value("document.activeElement.id") == "step-7"
     page.value("document.querySelectorAll('#kernels button.sort')[7].focus()")
     page.key("Enter", 13, "\r")
-    page.drawn()
     assert page.value("document.activeElement.textContent").startswith("predicted")
 
 
@@ -375,7 +359,6 @@ def test_the_launch_plays_pauses_and_steps(page: Page) -> None:
     page.click("#next-pass")
     assert page.text("#time-now") != first
     page.click("#play")
-    page.drawn()
     page.click("#play")
     held = page.text("#time-now")
     page.drawn()

@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
+from in_process import refused, run
 
-from occupancy_lab.cli import main
 from occupancy_lab.errors import InputError
 from occupancy_lab.exploring.page import bundle, explore, make_page, page_data, read_rows
 from occupancy_lab.gpus.gpu import architectures, devices
@@ -127,9 +126,8 @@ def test_a_name_cannot_end_the_script(tmp_path: Path) -> None:
 
 def test_the_command_writes_the_page_and_says_where(tmp_path: Path) -> None:
     """The command prints the path that it wrote; a path that cannot be written is one sentence."""
-    done = CliRunner().invoke(main, ["explore", "--output", str(tmp_path / "page.html")])
-    assert (done.exit_code, done.output) == (0, f"{tmp_path / 'page.html'}\n")
+    done = run("explore", "--output", str(tmp_path / "page.html"))
+    assert (done.returncode, done.stdout) == (0, f"{tmp_path / 'page.html'}\n")
     assert (tmp_path / "page.html").read_text(encoding="utf-8") == make_page()
-    done = CliRunner().invoke(main, ["explore", "--output", str(tmp_path / "no" / "page.html")])
-    assert done.exit_code == 2
-    assert "there is no directory" in done.output
+    said = refused("explore", "--output", str(tmp_path / "no" / "page.html"))
+    assert "there is no directory" in said

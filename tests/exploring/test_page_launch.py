@@ -5,11 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Page, find_browser
-
-pytestmark = pytest.mark.skipif(
-    find_browser() is None, reason="no Chromium is installed; `make browser` installs one"
-)
+from browser import Page
 
 ROW: dict[str, Any] = {
     "gpu": "h100",
@@ -39,7 +35,6 @@ def test_programs_run_in_waves(
     """The sentence, the table and the picture have the waves of the row's programs."""
     opened({**ROW, **changes})
     page.click(CHOOSE % 1)
-    page.drawn()
     text = page.text("#time-says")
     assert text.startswith("H100 SXM: matmul. ")
     assert said in text
@@ -51,7 +46,6 @@ def test_a_row_of_too_many_waves_is_not_drawn(page: Page, opened: Callable[..., 
     """A launch with too many waves has a sentence in place of the picture."""
     opened({**ROW, "num_programs": 1 << 30})
     page.click(CHOOSE % 1)
-    page.drawn()
     assert "more than 400 waves" in page.text("#time-says")
     assert page.value("document.querySelectorAll('#timeline rect').length") == 0
 
@@ -62,8 +56,6 @@ def test_sliders_that_leave_a_row_show_the_compiled_launch_again(
     """The launch of a row is shown only while the sliders are set to the row."""
     opened(ROW, {key: ROW[key] for key in ROW if key != "num_programs"})
     page.click(CHOOSE % 1)
-    page.drawn()
     assert "matmul" in page.text("#time-says")
     page.click(CHOOSE % 2)
-    page.drawn()
     assert "rows." in page.text("#time-says")

@@ -5,14 +5,15 @@ import json
 import pytest
 
 from occupancy_lab.errors import DoesNotFitError, InputError
+from occupancy_lab.explaining import calculate_occupancy
 from occupancy_lab.gpus import Gpu, bare_gpus, find_gpu
-from occupancy_lab.occupancy.calculator import calculate, calculate_for, check_fits
+from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.values import Resources
 
 
 def test_each_gpu_is_worked_out_in_its_turn() -> None:
     """A list of GPUs gives a calculation for each, in order, of the same resources."""
-    found = calculate_for("mi300x,h100,sm_90", n_regs=32, shared=8192, num_warps=8)
+    found = calculate_occupancy("mi300x,h100,sm_90", n_regs=32, shared=8192, num_warps=8)
     assert [one.gpu for one in found] == [find_gpu(name) for name in ("mi300x", "h100", "sm_90")]
     for one in found:
         assert one.resources == Resources(n_regs=32, num_warps=8, shared=8192)
@@ -23,12 +24,12 @@ def test_each_gpu_is_worked_out_in_its_turn() -> None:
 
 def test_registers_name_the_option_that_caps_them() -> None:
     """Where registers limit, the next step is maxnreg or waves_per_eu."""
-    found = calculate_for("h100,mi300x", n_regs=91, shared=0, num_warps=8)
+    found = calculate_occupancy("h100,mi300x", n_regs=91, shared=0, num_warps=8)
     options = {one.gpu.key: one.next_steps[0].option for one in found}
     assert options == {"h100": "maxnreg=80", "mi300x": "waves_per_eu=6"}
-    (fewer,) = calculate_for("h100", n_regs=80, shared=0, num_warps=8)
+    (fewer,) = calculate_occupancy("h100", n_regs=80, shared=0, num_warps=8)
     assert fewer.occupancy.programs_per_multiprocessor == 3
-    (full,) = calculate_for("h100", n_regs=16, shared=0, num_warps=8)
+    (full,) = calculate_occupancy("h100", n_regs=16, shared=0, num_warps=8)
     assert [step.option for step in full.next_steps] == [None, None]
 
 
@@ -59,7 +60,7 @@ def test_registers_name_the_option_that_caps_them() -> None:
 def test_impossible_questions(names: str, amounts: dict[str, int], part: str) -> None:
     """A negative amount, an impossible num_warps and an unknown GPU are refused."""
     with pytest.raises(InputError) as caught:
-        calculate_for(names, **({"n_regs": 32, "shared": 0, "num_warps": 8} | amounts))
+        calculate_occupancy(names, **({"n_regs": 32, "shared": 0, "num_warps": 8} | amounts))
     assert part in str(caught.value)
 
 
@@ -75,7 +76,7 @@ def test_impossible_questions(names: str, amounts: dict[str, int], part: str) ->
 def test_what_fits_nowhere(names: str, amounts: dict[str, int], available: int) -> None:
     """If a GPU holds no program, the error says what that GPU offers."""
     with pytest.raises(DoesNotFitError) as caught:
-        calculate_for(names, **({"n_regs": 32, "shared": 0, "num_warps": 8} | amounts))
+        calculate_occupancy(names, **({"n_regs": 32, "shared": 0, "num_warps": 8} | amounts))
     assert caught.value.available == available
     assert caught.value.needed in amounts.values()
 
@@ -113,7 +114,7 @@ def test_other_limits_are_named() -> None:
 
 def test_a_calculation_is_plain_json() -> None:
     """A calculation survives JSON, with n_spills among its resources."""
-    (found,) = calculate_for("mi300x", n_regs=32, shared=0, num_warps=1, local_bytes=24)
+    (found,) = calculate_occupancy("mi300x", n_regs=32, shared=0, num_warps=1, local_bytes=24)
     plain = found.to_dict()
     assert json.loads(json.dumps(plain)) == json.loads(json.dumps(plain, allow_nan=False))
     assert plain["resources"]["n_spills"] == 6

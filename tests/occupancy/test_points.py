@@ -24,33 +24,19 @@ COLUMNS = (
     *("n_regs", "shared", "num_warps", "sgprs", "static_shared", "barriers"),
     *("tensor_memory", "num_ctas"),
 )
-Read = Callable[[str], pd.DataFrame]
-Written = Callable[..., str]
+Points = Callable[[str], str]
 HEADER = "target,n_regs,shared,num_warps"
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Read:
-    """Return a function that returns the points in a text."""
+def points(tmp_path: Path) -> Points:
+    """Return a function that makes a file of points with a text."""
 
-    def read(text: str) -> pd.DataFrame:
-        file = tmp_path / "points.csv"
-        file.write_bytes(text.encode())
-        return read_points(str(file))
+    def points(text: str) -> str:
+        (tmp_path / "points.csv").write_bytes(text.encode())
+        return str(tmp_path / "points.csv")
 
-    return read
-
-
-@pytest.fixture
-def written(tmp_path: Path) -> Written:
-    """Return a function that returns the output for a file of points."""
-
-    def written(text: str, **how: bool) -> str:
-        file = tmp_path / "points.csv"
-        file.write_bytes(text.encode())
-        return calculate_points(str(file), **how)
-
-    return written
+    return points
 
 
 def by_hand(target: str, resources: Resources) -> dict[str, object]:
@@ -100,10 +86,10 @@ def test_each_row_is_the_scalar_formulas(rows: list[tuple[str, Resources]]) -> N
         assert row["target"] == target
 
 
-def test_optional_columns_count_and_bring_their_limits(read: Read) -> None:
+def test_optional_columns_count_and_bring_their_limits(points: Points) -> None:
     """Optional columns count, with a limit of their own; blanks do not."""
     text = f"{HEADER},sgprs,static_shared,barriers\ngfx942,16,0,4,92,,\nsm_90,16,0,4,,20000,8\n"
-    table = evaluate_points(read(text))
+    table = evaluate_points(read_points(points(text)))
     assert table["programs_per_multiprocessor"].tolist() == [7, 8]
     assert table["limiter"].tolist() == ["sgprs", "barriers"]
     assert table["limit_sgprs"].astype(object).where(lambda cell: cell.notna(), None).tolist() == [
@@ -114,26 +100,27 @@ def test_optional_columns_count_and_bring_their_limits(read: Read) -> None:
     assert table["limit_shared"].isna().tolist() == [True, False]
 
 
-def test_no_points_give_no_rows(read: Read) -> None:
+def test_no_points_give_no_rows(points: Points) -> None:
     """A file with only a header gives every column and no row."""
-    table = evaluate_points(read(f"{HEADER},sgprs,num_ctas\n"))
+    table = evaluate_points(read_points(points(f"{HEADER},sgprs,num_ctas\n")))
     assert len(table) == 0
     added = {"programs_per_multiprocessor", "limiter", "limit_sgprs", "resident_clusters"}
     assert added <= set(table.columns)
 
 
-def test_a_table_keeps_its_index(read: Read) -> None:
+def test_a_table_keeps_its_index(points: Points) -> None:
     """Rows are identified by position, even if the index repeats."""
-    table = read(f"{HEADER}\nsm_90,32,16,8\ngfx942,64,16,8\n").set_axis([7, 7])
+    table = read_points(points(f"{HEADER}\nsm_90,32,16,8\ngfx942,64,16,8\n")).set_axis([7, 7])
     found = evaluate_points(table)
     assert found.index.tolist() == [7, 7]
     assert found["programs_per_multiprocessor"].tolist() == [8, 4]
 
 
-def test_output_can_be_put_in_again(written: Written) -> None:
+def test_output_can_be_put_in_again(points: Points) -> None:
     """The calculator's output, as input, gives the same output."""
-    once = written(f"{HEADER},barriers\nsm_90,168,16,8,1\ngfx1201,97,0,4,0\nh100,300,1,1,1\n")
-    assert written(once) == once
+    text = f"{HEADER},barriers\nsm_90,168,16,8,1\ngfx1201,97,0,4,0\nh100,300,1,1,1\n"
+    once = calculate_points(points(text))
+    assert calculate_points(points(once)) == once
 
 
 @pytest.mark.parametrize(
@@ -149,9 +136,9 @@ def test_output_can_be_put_in_again(written: Written) -> None:
         pytest.param("num_warps,shared,n_regs,target\n8,16,32,sm_90\n", id="another order"),
     ],
 )
-def test_forms_of_one_file(read: Read, text: str) -> None:
+def test_forms_of_one_file(points: Points, text: str) -> None:
     """Forms that editors and spreadsheets give a file do not change its points."""
-    table = read(text)
+    table = read_points(points(text))
     assert table.index.tolist() == [0]
     assert table["target"].tolist() == ["sm_90"]
     assert table[["n_regs", "shared", "num_warps"]].to_numpy().tolist() == [[32, 16, 8]]
@@ -186,10 +173,10 @@ GOOD = "sm_90,32,16,8"
         ([f"{HEADER},n_regs", f"{GOOD},64"], " has the column 'n_regs' 2 times"),
     ],
 )
-def test_errors_name_the_file_and_the_line(read: Read, lines: list[str], message: str) -> None:
+def test_errors_name_the_file_and_the_line(points: Points, lines: list[str], message: str) -> None:
     """An error has the file's name, the first bad line and the reason."""
     with pytest.raises(InputError) as raised:
-        read("".join(f"{line}\n" for line in lines))
+        read_points(points("".join(f"{line}\n" for line in lines)))
     assert f"points.csv{message}" in str(raised.value)
     assert "\n" not in str(raised.value)
 
@@ -201,21 +188,21 @@ def test_an_unknown_target_of_a_table_is_refused() -> None:
         evaluate_points(table)
 
 
-def test_json_has_the_rows_of_the_csv(written: Written) -> None:
+def test_json_has_the_rows_of_the_csv(points: Points) -> None:
     """JSON rows have the CSV's columns; an empty cell is null."""
     text = f"{HEADER},note\nsm_90,0,12320,8,=1+1\ngfx942,91,32,8,\n"
-    rows = json.loads(written(text, as_json=True))
+    rows = json.loads(calculate_points(points(text), as_json=True))
     assert [row["note"] for row in rows] == ["=1+1", None]
     assert [row["tutorial_programs"] for row in rows] == [None, 4]
-    read_back = pd.read_csv(io.StringIO(written(text)))
+    read_back = pd.read_csv(io.StringIO(calculate_points(points(text))))
     assert list(read_back) == list(rows[0])
     for name in ("occupancy", "programs_per_multiprocessor", "n_regs"):
         assert read_back[name].tolist() == [row[name] for row in rows]
 
 
-def test_other_columns_are_no_formulas_in_a_spreadsheet(written: Written) -> None:
+def test_other_columns_are_no_formulas_in_a_spreadsheet(points: Points) -> None:
     """A text that looks like a formula is quoted, and read back unchanged."""
-    first = written(f"{HEADER},note\nsm_90,32,0,8,=1+1\nsm_90,32,0,8,-a\n")
+    first = calculate_points(points(f"{HEADER},note\nsm_90,32,0,8,=1+1\nsm_90,32,0,8,-a\n"))
     assert ",'=1+1," in first
     assert ",'-a," in first
-    assert written(first) == first
+    assert calculate_points(points(first)) == first

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from in_process import run
+from in_process import refused, run
 from run_trace import command
 from run_trace import run as run_trace
 from traced_kernels import LAUNCH, traced_kernel, worked
@@ -68,9 +68,7 @@ def test_what_cannot_be_written_is_refused_first(
 ) -> None:
     """The program does not run if a file cannot be written."""
     words = [word.replace("{in}", str(tmp_path)) for word in given]
-    done = run("trace", "--dry-run", *words, "--", sys.executable, str(tmp_path / "none.py"))
-    assert done.returncode == 2
-    assert why in done.stderr
+    assert why in refused("trace", "--dry-run", *words, "--", sys.executable, "none.py")
     assert not any(tmp_path.iterdir())
 
 
@@ -80,11 +78,9 @@ def test_a_picture_of_nothing_is_refused(tmp_path: Path) -> None:
     script = tmp_path / "none.py"
     script.write_text("", encoding="utf-8")
     plot = tmp_path / "a.svg"
-    done = run(
-        *("trace", "--dry-run", "--gpu", "h100"), "--plot", str(plot), sys.executable, str(script)
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "there is no roofline" in done.stderr
+    program = (sys.executable, str(script))
+    said = refused("trace", "--dry-run", "--gpu", "h100", "--plot", str(plot), *program)
+    assert "there is no roofline" in said
     assert not plot.exists()
 
 
@@ -118,9 +114,7 @@ def test_a_damaged_trace_has_no_report(tmp_path: Path) -> None:
     """A damaged trace is refused in one sentence that names the file."""
     path = tmp_path / "step.json"
     path.write_text(json.dumps({"command": [], "document": {"title": 1}}), encoding="utf-8")
-    done = run("report", "--file", str(path))
-    assert done.returncode == 2
-    assert "step.json is damaged" in done.stderr
+    assert "step.json is damaged" in refused("report", "--file", str(path))
 
 
 SLOW = GridLaunches((8,), 3, samples=3, us=150.0, record=worked())

@@ -10,12 +10,8 @@ ROWS = pd.read_csv(ROOT / "reports" / "data" / "tracelens-mi300x.csv")
 ERRORS = (ROWS["predicted_us"] / ROWS["us"] - 1).abs()
 
 
-def test_the_page_has_the_recorded_rows() -> None:
-    """The page has a recorded row of each operation."""
-    page = (ROOT / "docs" / "times.md").read_text(encoding="utf-8")
-    lines = list(mi300x_launches.table())
-    assert "\n".join(lines) in page
-    assert len(lines) - 2 == len(mi300x_launches.OPERATIONS) == len(ROWS)
+def test_each_operation_has_its_row() -> None:
+    """The recorded rows are those of the operations."""
     for row, one in zip(ROWS.itertuples(), mi300x_launches.OPERATIONS, strict=True):
         assert row.trace == one.trace
         assert str(row.kernel).startswith(one.kernel)

@@ -1,21 +1,16 @@
 """Other models of a matmul's time compared with the lab's."""
 
-from pathlib import Path
-
 import other_models
 import pytest
 from other_models import Product
 
-ROOT = Path(__file__).parents[2]
 LARGE = Product("float16", 4096, 4096, 4096, 128, 256, 64, 8)
 
 
-def test_the_table_is_that_of_the_recorded_tunes() -> None:
-    """docs/times.md has the models' predictions for the recorded products; the lab's are best."""
-    text = (ROOT / "docs" / "times.md").read_text(encoding="utf-8")
-    lines = [*other_models.table()]
-    assert "\n".join(lines) in text
-    halves = [float(line.split("|")[2].strip().removesuffix(" %")) for line in lines[2:]]
+def test_the_labs_errors_are_the_smallest() -> None:
+    """Half of the lab's errors are below a number that is at most half of any other model's."""
+    _, _, *lines = other_models.table()
+    halves = [float(line.split("|")[2].strip().removesuffix(" %")) for line in lines]
     assert min(halves[:-1]) > 2 * halves[-1]
 
 

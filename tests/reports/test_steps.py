@@ -7,24 +7,13 @@ import record_actions
 import record_steps
 import record_tunes
 
-ROOT = Path(__file__).parents[2]
-DATA = ROOT / "reports" / "data"
+DATA = Path(__file__).parents[2] / "reports" / "data"
 GPUS = ("h100", "h200")
 
 
-def test_the_table_of_steps_is_that_recorded() -> None:
-    """docs/trace.md has the table of the recorded steps on both GPUs."""
-    text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
-    shown = text.split("--table h100,h200 -->\n")[1].split("<!-- end of steps -->")[0]
-    assert shown == record_steps.table(DATA, GPUS)
-
-
-def test_the_table_of_actions_is_that_recorded() -> None:
-    """docs/trace.md has the recorded actions; each launch is faster, most as predicted."""
-    text = (ROOT / "docs" / "trace.md").read_text(encoding="utf-8")
-    shown = text.split("--table h100,h200 -->\n")[2].split("<!-- end of actions -->")[0]
-    assert shown == record_actions.table(DATA, GPUS)
-    rows = [line.split(" | ") for line in shown.splitlines()[2:]]
+def test_the_launches_of_actions_are_faster() -> None:
+    """Each recorded action is faster, most as predicted."""
+    rows = [line.split(" | ") for line in record_actions.table(DATA, GPUS).splitlines()[2:]]
     assert all(float(row[5]) < float(row[4]) for row in rows)
     assert sum(row[6] == "yes |" for row in rows) >= 5
 

@@ -1,20 +1,10 @@
 """The tunes recorded by reports/record_tunes.py."""
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import record_tunes
 
 from occupancy_lab.prediction import RATIO_ERROR
-
-ROOT = Path(__file__).parents[2]
-
-
-def test_the_tables_of_tuning_are_those_recorded() -> None:
-    """docs/tuning.md has the tables of the recorded tunes and launches on both GPUs."""
-    text = (ROOT / "docs" / "tuning.md").read_text(encoding="utf-8")
-    shown = text.split("--table h100,h200 -->\n")[1].split("<!-- end of tunes -->")[0]
-    assert shown == record_tunes.table(record_tunes.DATA, ("h100", "h200"))
 
 
 def test_advice_is_right_as_often_as_is_said() -> None:

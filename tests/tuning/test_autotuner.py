@@ -44,6 +44,7 @@ BOTH = PRUNED | {"perf_model": occupancy_lab.perf_model}
 
 X = torch.empty(2**20)
 ARGUMENTS = (X, X, 2**20)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 @pytest.fixture
@@ -136,7 +137,6 @@ def launched(tuner: Any) -> list[Any]:
     return list(getattr(tuner, "configs_timings", [tuner.best_config]))
 
 
-@pytest.mark.usefixtures("here")
 def test_what_cannot_fit_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """A matmul with 288 KB of shared memory is not launched, and the log says why."""
     caplog.set_level(logging.INFO, "occupancy_lab")
@@ -150,7 +150,6 @@ def test_what_cannot_fit_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     assert "1 of 2 configurations are kept (1 cannot run)" in summary
 
 
-@pytest.mark.usefixtures("here")
 def test_where_nothing_fits_everything_is_kept(caplog: pytest.LogCaptureFixture) -> None:
     """If no configuration can run all stay, so that the user sees Triton's error."""
     configs = matmul_configs((128, 256, 128, 3, 8), (256, 128, 128, 3, 8))
@@ -159,7 +158,6 @@ def test_where_nothing_fits_everything_is_kept(caplog: pytest.LogCaptureFixture)
     assert "0 of 2 configurations are usable, so all are kept (2 cannot run)" in caplog.text
 
 
-@pytest.mark.usefixtures("here")
 def test_one_of_several_equal_binaries_is_launched(caplog: pytest.LogCaptureFixture) -> None:
     """Without a loop, stages give equal binaries: one per number of warps is left."""
     caplog.set_level(logging.INFO, "occupancy_lab")
@@ -170,7 +168,6 @@ def test_one_of_several_equal_binaries_is_launched(caplog: pytest.LogCaptureFixt
     assert caplog.text.count("it is launched as BLOCK_SIZE 1024, num_warps 4, num_stages 1 is") == 2
 
 
-@pytest.mark.usefixtures("here")
 def test_equal_binaries_of_other_grids_both_stay() -> None:
     """A constexpr that only the grid uses makes another launch of an equal binary."""
 
@@ -185,7 +182,6 @@ def test_equal_binaries_of_other_grids_both_stay() -> None:
     assert kept == configs[:2]
 
 
-@pytest.mark.usefixtures("here")
 def test_nothing_is_compiled_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each configuration is compiled once, in threads, and launched as compiled."""
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "triton"))
@@ -204,7 +200,6 @@ def test_nothing_is_compiled_twice(tmp_path: Any, monkeypatch: pytest.MonkeyPatc
     assert len(launched(tuner)) == 2
 
 
-@pytest.mark.usefixtures("here")
 def test_another_process_finds_what_was_compiled(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,7 +237,6 @@ print(hits)
     assert found.stdout.strip() == "[True, True]"
 
 
-@pytest.mark.usefixtures("here")
 def test_arguments_by_name_and_heuristics() -> None:
     """Arguments by name, and heuristics below the autotuner, are supported."""
     kernel = triton.heuristics({"BLOCK_SIZE": lambda named: 512 if named["n"] > 0 else 1})(double)
@@ -252,7 +246,6 @@ def test_arguments_by_name_and_heuristics() -> None:
     assert len(launched(tuner)) == 1
 
 
-@pytest.mark.usefixtures("here")
 def test_what_does_not_compile_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     """Only the configuration that Triton cannot compile is dropped, with the reason."""
     caplog.set_level(logging.INFO, "occupancy_lab")
@@ -275,7 +268,6 @@ def test_without_an_autotuner_nothing_changes(caplog: pytest.LogCaptureFixture) 
     assert {record.levelname for record in caplog.records} == {"WARNING"}
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("moved", [(), (2**22, 2**22)], ids=["counted", "known bytes"])
 def test_torch_compile_traces_a_kernel_with_both(
     monkeypatch: pytest.MonkeyPatch, moved: tuple[int, ...]
@@ -290,7 +282,6 @@ def test_torch_compile_traces_a_kernel_with_both(
     assert "triton_kernel_wrapper" in graphs[0]
 
 
-@pytest.mark.usefixtures("here")
 def test_no_error_reaches_the_program(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -304,7 +295,6 @@ def test_no_error_reaches_the_program(
     assert caplog.text.count("configurations are not ranked: ZeroDivisionError") == 1
 
 
-@pytest.mark.usefixtures("here")
 def test_a_dry_run_prunes_and_ranks_as_the_launch_would(caplog: pytest.LogCaptureFixture) -> None:
     """A dry run passes the grid on, as a launch does."""
     configs = configs_of(BLOCK_SIZE=(128, 1024), num_stages=(1, 2))
@@ -345,7 +335,6 @@ def test_a_dry_run_of_a_program_ranks_for_the_gpu_that_is_asked_for(
     assert "best: BLOCK: 1024," in done.stdout + done.stderr
 
 
-@pytest.mark.usefixtures("here")
 def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
     """Configurations are ranked by predicted milliseconds."""
     blocks = ((128, 128, 64, 3, 8), (16, 16, 16, 1, 1), (64, 64, 32, 3, 4))
@@ -363,7 +352,6 @@ def test_configurations_are_ranked_by_the_time_that_explain_predicts() -> None:
     assert launched(tuner) == [tuner.configs[said.index(min(said))]]
 
 
-@pytest.mark.usefixtures("here")
 def test_known_bytes_give_milliseconds() -> None:
     """With given bytes a launch without loops has a time, no less than they take."""
     size = X.numel() * X.element_size()
@@ -406,7 +394,6 @@ def kept_of(
     return [place for place, one in enumerate(configs) if any(one is other for other in kept)]
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize(
     ("spilling", "clean", "kept"),
     [
@@ -430,7 +417,6 @@ def test_heavy_spills_are_dropped_where_nothing_speaks_for_them(
     assert kept_of(monkeypatch, outcomes, configs) == kept
 
 
-@pytest.mark.usefixtures("here")
 def test_other_blocks_or_fewer_stages_do_not_dominate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other blocks or fewer stages do not replace a spilling configuration."""
     assert kept_of(monkeypatch, [SPILLING, PLAIN], configs_of(BLOCK_SIZE=(512, 1024))) == [0, 1]
@@ -464,7 +450,6 @@ def _recorded(row: dict[Any, Any]) -> tuple[autotuner.Tried, float]:
     return autotuner.Tried(config, record), float(row["us"])
 
 
-@pytest.mark.usefixtures("here")
 @pytest.mark.parametrize("lacking", [{1}, {0, 1, 2}])
 def test_what_has_no_time_comes_after_what_has_one(
     monkeypatch: pytest.MonkeyPatch, lacking: set[int]

@@ -328,26 +328,6 @@ def test_a_search_does_not_find_what_the_author_prunes(write: Write, made: Made)
     assert below.tunes == 0
 
 
-@pytest.mark.parametrize(
-    ("config", "why"),
-    [
-        ({"BLOK_SIZE": 256, "BLOCK_SIZE": 256}, "sets BLOK_SIZE, which is unknown"),
-        ({"num_warps": 2}, "lacks BLOCK_SIZE"),
-    ],
-)
-@pytest.mark.usefixtures("made")
-def test_a_configuration_that_does_not_fit_the_kernel_is_not_launched(
-    write: Write, config: dict[str, Any], why: str
-) -> None:
-    """A misspelt or missing setting goes to the autotuner with a warning."""
-    below = autotuned()
-    kernel = occupancy_lab.tuned(write(gpus={"h100": [{**LAUNCHES[2], "config": config}]}))(below)
-    with pytest.warns(UntunedWarning, match=why) as said:
-        launch_all(kernel, N, N, 2 * N)
-    assert len(said) == 1
-    assert kernel.best_config in OWN
-
-
 def test_hooks_of_a_configuration_are_called(write: Write, made: Made) -> None:
     """A configuration's pre_hook gets all arguments before each launch."""
     seen: list[Any] = []

@@ -8,7 +8,7 @@ import pytest
 from hand_made import access, footprint
 from hypothesis import given
 from hypothesis import strategies as st
-from record_pieces import predict
+from record_pieces import PIECES
 
 from occupancy_lab import explain
 from occupancy_lab.work.counts import NOTHING, Access, Amount, Footprint, Reuse
@@ -31,7 +31,7 @@ def test_pieces_are_merged_with_those_of_the_next_programs() -> None:
     gather |= {"y": str(1 << 25), "arguments": "WIDTH=32 ROWS=16", "programs": "65536"}
     found = [
         [(one.operation, one.is_known, one.piece_bytes) for one in record.counts.accesses]
-        for record in predict([*rows, gather], "h200")
+        for record in PIECES.predict([*rows, gather], "h200")
     ]
     assert found == [
         [("load", True, 1024.0), ("store", True, 64.0)],
