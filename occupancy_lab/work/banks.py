@@ -140,11 +140,14 @@ def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
 def passes_of_warps(address: Any, mask: Any, size: int) -> Any:
     """Return the passes that the L1 cache takes to move *size* bytes per thread of each warp.
 
-    *address* and *mask* are arrays over warps and lanes. The banks are those of shared memory, but
-    a warp is served as a whole.
+    *address* and *mask* are arrays over warps and lanes. As in shared memory, more than 4 bytes per
+    thread are moved half a warp or a quarter at a time, but those that all threads share as well
+    (24 patterns each of 8 and 16 bytes on an H200, by Nsight Compute).
     """
     wide = max(size, WORD)
-    return _passes(address // wide, mask, PASS // wide)
+    banks = PASS // wide
+    places, asks = (one.reshape(-1, banks) for one in (address // wide, mask))
+    return _passes(places, asks, banks).reshape(len(address), -1).sum(axis=1)
 
 
 def _passes(places: Any, asks: Any, banks: int) -> Any:

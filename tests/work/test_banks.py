@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work.asked import distinct
-from occupancy_lab.work.banks import PASS, passes_of_copies, wavefronts
+from occupancy_lab.work.banks import PASS, passes_of_copies, passes_of_warps, wavefronts
 from occupancy_lab.work.program import COPY_CYCLES, LOOKUP_CYCLES
 
 LANES = np.arange(32)
@@ -144,3 +145,24 @@ def test_cycles_of_drawn_copies_are_those_that_were_measured() -> None:
     assert len(errors) == 80
     assert np.median(errors) <= 0.075
     assert np.quantile(errors, 0.9) <= 0.17
+
+
+@pytest.mark.parametrize(
+    ("place", "wide", "half"),
+    [
+        *(("0", 4, 2), ("lane % 8", 4, 2), ("lane % 8 * 2", 8, 2), ("lane % 8 * 4", 16, 4)),
+        *(("lane % 16", 4, 2), ("lane % 16 * 2", 8, 4), ("lane // 2 * 2", 4, 2)),
+        *(("lane // 4", 4, 2), ("lane // 8 * 16", 4, 4), ("lane", 4, 2), ("lane * 2", 8, 4)),
+        *(
+            ("lane ^ 1", 4, 2),
+            ("lane % 4 + lane // 4 * 8", 8, 4),
+            ("lane // 8 + lane % 8 * 4", 16, 4),
+        ),
+    ],
+)
+def test_wide_loads_take_the_passes_that_were_counted(place: str, wide: int, half: int) -> None:
+    """Loads of 16 and of 8 bytes per thread take the passes that Nsight Compute counts (H200)."""
+    lanes = np.array([eval(place, {"lane": lane}) for lane in range(32)])[None]  # noqa: S307
+    asks = np.ones((1, 32), bool)
+    assert passes_of_warps(16 * lanes, asks, 16) == wide
+    assert passes_of_warps(8 * lanes, asks, 8) == half
