@@ -227,17 +227,19 @@ def unseen() -> str:
         f" predicted, also how wide its ranges must be: of the last set, {those} launches of"
         f" {len({one['package'] for one in newest})} packages, {with_time} had a time, and"
         f" {of_newest}. The ranges were made for eight in ten of the sets before. Most launches"
-        " without a time depend on the data. Up to seven times off were"
-        " one that fills a hash table until atomics succeed, histograms and one that counts labels"
-        " of which most are alike, kernels whose programs each use a few bytes of many cache lines,"
-        " one that writes what a mask selects, one that divides with exact rounding, and one whose"
-        " binary takes too long to follow; up to two thirds off were one that stores to lines while"
-        " its loads of them are under way, which costs 7 us each time, and one whose code exceeds"
-        " the instruction caches; up to half off were kernels with two programs per SM, each of"
-        " which loads, computes and stores once, and up to a third those that keep several pipes"
-        " busy alike."
+        " without a time depend on the data. Eighteen times off was one that looks up tables at"
+        " unknown places, of which the L1 cache has nearly all; up to nine times off was one whose"
+        " loops depend on the data, and up to seven times one that fills a hash table until atomics"
+        " succeed, histograms and those that count labels of which most are alike, kernels whose"
+        " programs each use a few bytes of many cache lines, one that writes what a mask selects,"
+        " one that divides with exact rounding, and one whose binary takes too long to follow; up"
+        " to two thirds off were one that stores to lines while its loads of them are under way,"
+        " which costs 7 us each time, and one that moves a small tile of eighteen large arrays; up"
+        " to half off were those that pass values from thread to thread through device memory, or"
+        " have two programs per SM, each of which loads, computes and stores once, and up to a"
+        " third those that keep several pipes busy alike."
     )
-    return f"{errors_of_all}\n\n{_paragraph(_followed_unseen(newest))}"
+    return f"{errors_of_all}\n\n{_paragraph(_followed_unseen(rows))}"
 
 
 def _followed_unseen(rows: Iterable[Mapping[str, str]]) -> str:
@@ -249,7 +251,7 @@ def _followed_unseen(rows: Iterable[Mapping[str, str]]) -> str:
     gain = statistics.geometric_mean(before / after for before, after, *_ in tried)
     most = max(before / after for before, after, *_ in tried)
     return (
-        f"For {len(tried)} launches of the last set `explain` named a change that would make them"
+        f"For {len(tried)} launches of the last two sets `explain` named a change to make them"
         f" faster, before any was timed. All were tried: {faster} were faster, by a factor of"
         f" {gain:.2f} in the geometric mean and {most:.0f} at most, and {inside} took a time in the"
         " range of the change."

@@ -1,8 +1,10 @@
 """Predictions against simulated machines, and against this machine's GPU."""
 
+import csv
 import dataclasses
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -22,10 +24,18 @@ from occupancy_lab.measuring import verify as verify_module
 from occupancy_lab.measuring.driver import DriverKernel
 from occupancy_lab.measuring.ncu import NcuProfile, launch_once
 from occupancy_lab.measuring.process import TimedLaunch
-from occupancy_lab.measuring.verify import Check, Verification, grid_of_configs, verify, verify_here
+from occupancy_lab.measuring.verify import (
+    LEAST_REGISTERS,
+    Check,
+    Verification,
+    grid_of_configs,
+    verify,
+    verify_here,
+)
 from occupancy_lab.record import Record
 from occupancy_lab.values import Config, Problem
 
+DATA = Path(__file__).parents[2] / "reports" / "data"
 PROBLEM = Problem(4096, 781)
 CONFIG = Config(1024, 8, 4)
 H200 = PresentGpu(
@@ -322,6 +332,16 @@ def test_no_thread_takes_many_more_elements_than_its_author_gives_one() -> None:
     assert {one.num_stages for one in configs} == {1, 2}
     assert blocks == {(2, 1024), (2, 2048), (4, 1024), (4, 2048), (4, 4096)}
     assert max(one.block_size / one.num_warps for one in kernel.configs(problem)) == 1024
+
+
+@pytest.mark.parametrize("gpu", ["h100", "h200"])
+def test_nsight_compute_reports_some_registers_at_least(gpu: str) -> None:
+    """Nsight Compute reports 16 registers for every recorded launch with fewer."""
+    with (DATA / f"work-{gpu}.csv").open(encoding="utf-8") as file:
+        rows = [one for one in csv.DictReader(file) if one["launch__registers_per_thread"]]
+    few = [one for one in rows if int(one["n_regs"]) < LEAST_REGISTERS]
+    assert len(few) > 5
+    assert {float(one["launch__registers_per_thread"]) for one in few} == {LEAST_REGISTERS}
 
 
 @pytest.mark.gpu
