@@ -110,12 +110,14 @@ class Counting:
         found = self._count()
         limits = [] if found.counts is None else found.counts.limits
         at_limits = tuple(
-            replace(self, assume={**self.assume, **trips})._count()  # noqa: SLF001 - its own
+            replace(self, assume={**self.assume, **trips})._count(  # noqa: SLF001 - its own
+                follow=found.executed is not None  # what takes too long does so there too
+            )
             for trips in limits
         )
         return replace(found, at_limits=at_limits)
 
-    def _count(self) -> Counted:
+    def _count(self, *, follow: bool = True) -> Counted:
         texts, grid, known = self.texts, self.grid, self._known
         values: dict[str, Any] = self._values
         if texts is None or grid is None:
@@ -133,6 +135,8 @@ class Counting:
             return Counted(why_not=str(error))
         except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
             return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
+        if not follow:
+            return Counted(counts)
         assumed = {
             name: (one,) if isinstance(one, int) else one  # one number stands for every element
             for name, one in self.assume.items()

@@ -35,7 +35,7 @@ PAIR = 2
 """Registers of an address without the uniform registers that may be added."""
 OF_CTA = (1 << 24) - 1
 """The bits of a shared-memory address within a CTA's window; higher bits select the CTA."""
-MOST_SECONDS = 10.0
+MOST_SECONDS = 5.0
 """The limit of processor time; recorded launches take three seconds at the most."""
 UNTIMED = 32
 """Blocks between looks at the clock, one of which takes as long as a few instructions."""
