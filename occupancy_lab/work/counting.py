@@ -118,25 +118,28 @@ class Counting:
         return replace(found, at_limits=at_limits)
 
     def _count(self, *, follow: bool = True) -> Counted:
-        texts, grid, known = self.texts, self.grid, self._known
-        values: dict[str, Any] = self._values
+        texts, grid = self.texts, self.grid
         if texts is None or grid is None:
             return Counted(why_not=self.why_not)
         # These import numpy, which takes a fifth of the time of a page whose counts are stored.
-        from occupancy_lab.work.executed import execute
         from occupancy_lab.work.ttir import read_ttir
         from occupancy_lab.work.walk import WorkError, count
 
-        given: dict[str, Any] = {"resident": self.resident}
+        given: dict[str, Any] = {"values": self._values, "assume": self.assume}
         try:
             module = read_ttir(texts.ttir)
-            counts = count(module, known, grid, values=values, assume=self.assume, **given)
+            counts = count(module, self._known, grid, resident=self.resident, **given)
         except (TtirError, WorkError) as error:
             return Counted(why_not=str(error))
         except Exception as error:  # noqa: BLE001 - what is known without it is shown all the same
             return Counted(why_not=f"{type(error).__name__} in counting: {error}", is_failure=True)
-        if not follow:
-            return Counted(counts)
+        return self._followed(texts, counts, grid) if follow else Counted(counts)
+
+    def _followed(self, texts: Texts, counts: Counts, grid: Sequence[int]) -> Counted:
+        from occupancy_lab.work.executed import execute
+
+        known = self._known
+        values: dict[str, Any] = self._values
         assumed = {
             name: (one,) if isinstance(one, int) else one  # one number stands for every element
             for name, one in self.assume.items()
@@ -146,7 +149,8 @@ class Counting:
         values |= assumed | counts.held
         known |= {name: one for name, one in self.assume.items() if name in self._unknown}
         try:
-            found = execute(texts, known, grid, values=values, loops=counts.loops, **given)
+            loops, resident = counts.loops, self.resident
+            found = execute(texts, known, grid, values=values, loops=loops, resident=resident)
             return Counted(counts, executed=found)
         except BinaryError as error:
             return Counted(counts, why_not_executed=str(error))
