@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import Assumption, assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
-from occupancy_lab.work.counts import Counts, Executed, total  # `from_line` reads the types
+from occupancy_lab.work.counts import TOO_LONG, Counts, Executed, total
 from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.messages import from_line, to_line
 
@@ -111,7 +111,7 @@ class Counting:
         limits = [] if found.counts is None else found.counts.limits
         at_limits = tuple(
             replace(self, assume={**self.assume, **trips})._count(  # noqa: SLF001 - its own
-                follow=found.executed is not None  # what takes too long does so there too
+                follow=found.why_not_executed != TOO_LONG
             )
             for trips in limits
         )

@@ -296,6 +296,8 @@ TRIPS_OF = "how often a loop runs"
 """The name of an unknown value that is the number of a loop's trips, at the loop's line."""
 NO_WAIT = "that no program waits there"
 """The assumption about the condition of a loop in which programs wait for others."""
+TOO_LONG = "Following its warps takes too long."
+"""Why what a launch executes is not known where its control flow has no end in sight."""
 
 
 @dataclass(frozen=True, slots=True)

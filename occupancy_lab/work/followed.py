@@ -24,6 +24,7 @@ from occupancy_lab.work.counts import (
     LOADS,
     NO_WAIT,
     NOTHING,
+    TOO_LONG,
     Amount,
     Executed,
     ExecutedLine,
@@ -534,7 +535,7 @@ def _give_up(programs: int) -> NoReturn:
     """Raise an error because following *programs* programs takes too long."""
     if programs > FEW_PROGRAMS:
         raise TooWideError
-    unreadable("Following its warps takes too long.")
+    unreadable(TOO_LONG)
 
 
 def between(known: Sequence[Asked | Served], executions: Amount, least: str, most: str) -> Amount:
