@@ -26,6 +26,7 @@ from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.cli import main
 from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.compiling.script import Ran
+from occupancy_lab.compiling.texts import Compiled
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.measuring.verify import Check, Verification
@@ -222,9 +223,10 @@ def _outcome(knobs: Mapping[str, Any]) -> Resources | Failure:
     return Resources(32, num_warps, shared, pipeline_shared=pipeline, **COUNTS)
 
 
-def _in_process(_self: object, request: Request, timeout: float | None) -> Resources | Failure:
+def _in_process(_self: object, request: Request, timeout: float | None) -> Compiled | Failure:
     assert timeout is None or timeout > 0
-    return _outcome(request.launch.keywords)
+    found = _outcome(request.launch.keywords)
+    return found if isinstance(found, Failure) else Compiled(found, "")
 
 
 @pytest.fixture(scope="module")
