@@ -358,9 +358,8 @@ class Compiler:
                 return outcome
             return self.store.put_failure(key, outcome)
         if key is not None:
-            self.store.put_texts(key, outcome.texts)
             self.store.put(key, outcome.resources)
-        if key is None or self.store.get_line("texts", key) is None:
+        if key is None or not self.store.put_texts(key, outcome.texts):
             self._texts[name] = outcome.texts
         return outcome.resources
 

@@ -124,13 +124,19 @@ class Store:
         same = whole and key_digest(entry["key"]) == key_digest(key)
         return entry["line"] if same and isinstance(entry["line"], str) else None
 
-    def put_line(self, kind: str, key: Mapping[str, Any], line: str) -> None:
-        """Keep a line of a *kind* under *key*, unless it is too long to be read."""
+    def put_line(self, kind: str, key: Mapping[str, Any], line: str) -> bool:
+        """Keep a line of a *kind* under *key*, unless it is too long to be read.
+
+        Return whether it is kept.
+        """
         if self.directory is None or len(json.dumps(line)) + KEY_BYTES > MOST_BYTES:
-            return
-        with contextlib.suppress(OSError):
+            return False
+        try:
             make_directory(self.directory)
             write_kept(_path(self.directory, kind, key), {"key": key, "line": line})
+        except OSError:
+            return False
+        return True
 
     def get(self, key: Mapping[str, Any]) -> Resources | None:
         """Return the resources kept under *key*, or None."""
@@ -145,9 +151,9 @@ class Store:
         """Return the texts of the kernel that was compiled under *key*, or None."""
         return unpack(self.get_line("texts", key) or "")
 
-    def put_texts(self, key: Mapping[str, Any], packed: str) -> None:
-        """Keep texts, as `Texts.pack` gives them, under *key*."""
-        self.put_line("texts", key, packed)
+    def put_texts(self, key: Mapping[str, Any], packed: str) -> bool:
+        """Keep texts, as `Texts.pack` gives them, under *key*, and return whether they are kept."""
+        return self.put_line("texts", key, packed)
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and the file that remembers it; or None."""

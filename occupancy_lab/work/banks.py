@@ -50,12 +50,7 @@ def wavefronts(address: Any, mask: Any, size: int, *, is_load: bool = False) -> 
     its neighbour, or as the thread after that (an NVIDIA engineer at
     https://forums.developer.nvidia.com/t/unexpected-shared-memory-bank-conflict/77228/2).
     """
-    wide = max(size, WORD)
-    banks = PASS // wide
-    shape = np.broadcast_shapes(address.shape, mask.shape)
-    places, asks = (
-        np.broadcast_to(one, shape).reshape(-1, banks) for one in (address // wide, mask)
-    )
+    places, asks, banks = _together(address, mask, size)
     if not is_load or banks >= WARP:
         return int(_passes(places, asks, banks).sum())
     places, asks = places.reshape(-1, WARP), asks.reshape(-1, WARP)
@@ -78,7 +73,7 @@ def lines_of_copies(source: Any, mask: Any, size: int) -> int:
     """
     shape = np.broadcast_shapes(source.shape, mask.shape)
     lines = np.broadcast_to(np.where(mask, source // LINE, NOWHERE), shape)
-    return int(firsts(in_order(lines.reshape(-1, PASS // size))).sum())
+    return int(firsts(in_order(lines.reshape(-1, served_together(size)))).sum())
 
 
 def of_threads(mask: Any, threads: int) -> Any:
@@ -121,7 +116,7 @@ def passes_of_copies(source: Any, address: Any, mask: Any, size: int) -> int:
     each bank serves the threads in order: those of a warp, or of half a warp that copies 8 bytes
     per thread (58 patterns that were chosen on an H100, and 80 that were drawn on an H200).
     """
-    banks = PASS // size
+    banks = served_together(size)
     shape = np.broadcast_shapes(source.shape, address.shape, mask.shape)
     given, taken, asks = (
         np.broadcast_to(one, shape).reshape(-1, banks)
@@ -144,10 +139,20 @@ def passes_of_warps(address: Any, mask: Any, size: int) -> Any:
     thread are moved half a warp or a quarter at a time, but those that all threads share as well
     (24 patterns each of 8 and 16 bytes on an H200, by Nsight Compute).
     """
-    wide = max(size, WORD)
-    banks = PASS // wide
-    places, asks = (one.reshape(-1, banks) for one in (address // wide, mask))
-    return _passes(places, asks, banks).reshape(len(address), -1).sum(axis=1)
+    return _passes(*_together(address, mask, size)).reshape(len(address), -1).sum(axis=1)
+
+
+def _together(address: Any, mask: Any, size: int) -> tuple[Any, Any, int]:
+    """Return the words and the threads of *mask*, in groups served together, and their number."""
+    shape = np.broadcast_shapes(address.shape, mask.shape)
+    words, banks = address // max(size, WORD), served_together(size)
+    places, asks = (np.broadcast_to(one, shape).reshape(-1, banks) for one in (words, mask))
+    return places, asks, banks
+
+
+def served_together(size: int) -> int:
+    """Return how many threads with *size* bytes each are served in the same pass."""
+    return PASS // max(size, WORD)
 
 
 def _passes(places: Any, asks: Any, banks: int) -> Any:

@@ -22,10 +22,8 @@ from occupancy_lab.work.tiles import GRID_AXES
 from occupancy_lab.work.tilewise import classes, numbered
 
 MOST_STEPS, MOST_CELLS = 256, 2**18
-"""The most steps of a launch, and the most programs times iterations of an access to consider."""
-MORE_CELLS = 8
-"""How many more are considered of stores to parts of cache lines, whose next iteration often stores
-to the same sectors."""
+"""The most steps of a launch, and the most programs times iterations of an access to consider. With
+an eighth of the latter, random rows of a table looked as if none was read again."""
 LEAST_DISTANCE = 2**19
 """Shorter distances hit in any cache behind the L1 cache."""
 SPREAD = 0.15
@@ -146,8 +144,7 @@ def blocks_of(
     A byte of them occupies *occupied* bytes of cache lines.
     """
     in_part = touch.writes and (occupied > 1.0 or unit > SECTOR)
-    most = MOST_CELLS * (MORE_CELLS if in_part else 1)
-    strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at), most)
+    strides = _strides(touch.reach.sizes, math.prod(schedule.looked_at))
     loops = (slice(None, None, one) for one in strides)
     whole = restricted(touch, (*map(slice, schedule.looked_at), *loops))
     sizes = whole.reach.sizes
@@ -156,7 +153,7 @@ def blocks_of(
     for one in (*whole.reach.where, *whole.mask.outer):
         keep = keep & one
     kinds, codes = _kinds(whole)
-    first, shapes = _shapes(whole, codes, unit, by_start=most > MOST_CELLS)
+    first, shapes = _shapes(whole, codes, unit, by_start=in_part)
     starts = first[kinds]
     for part in whole.offset.outer:
         starts = starts + part.array
@@ -198,16 +195,13 @@ def _kinds(touch: Touch) -> tuple[Any, Any]:
     return np.zeros((1,) * len(touch.reach.sizes), "int64") if index is None else index, codes
 
 
-def _strides(sizes: Sequence[int], programs: int, most: int) -> list[int]:
-    """Return the stride at which each loop's iterations are considered; inner loops are first.
-
-    No more than *most* programs times iterations are.
-    """
+def _strides(sizes: Sequence[int], programs: int) -> list[int]:
+    """Return the stride at which each loop's iterations are considered; inner loops are first."""
     strides = [1] * (len(sizes) - GRID_AXES)
     cells = programs * math.prod(sizes[GRID_AXES:])
     for place in reversed(range(len(strides))):
         size = sizes[GRID_AXES + place]
-        strides[place] = max(min(size, -(-cells // most)), 1)
+        strides[place] = max(min(size, -(-cells // MOST_CELLS)), 1)
         cells = cells // size * -(-size // strides[place]) if size else 0
     return strides
 
