@@ -23,6 +23,7 @@ from occupancy_lab.throughput.demand import l1_hits
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import SECTOR, Amount, total
 from occupancy_lab.work.executed import execute
+from occupancy_lab.work.lookups import lookups_of
 from occupancy_lab.work.memory import local_memory, memory
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
@@ -112,6 +113,7 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
             *(launch.texts, launch.arguments, launch.grid),
             values=launch.values,
             resident=resident(launch),
+            lookups=lookups_of(counts_of(launch)),
         )
     except OccupancyLabError:
         return None

@@ -335,3 +335,17 @@ def scatter(x, index, y, B: tl.constexpr):
     """Store each element of x where its index says."""
     at = tl.program_id(0) * B + tl.arange(0, B)
     tl.store(y + tl.load(index + at), tl.load(x + at))
+
+
+@triton.jit
+def decode(codes, levels, out, BLOCK: tl.constexpr):
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(levels + tl.load(codes + at)))
+
+
+@triton.jit
+def chase(steps, x, out, n):
+    place = tl.program_id(0)
+    for _ in range(n):
+        place = tl.load(steps + place)
+    tl.store(out + tl.program_id(0), tl.load(x + place))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 79
+COUNTERS = 80
 """Is raised whenever the counts of a launch change, so that older ones in a store are not used."""
 FEW = 4
 """The fewest launches that are counted in forks: a fork takes as long as a count."""
@@ -137,6 +137,7 @@ class Counting:
 
     def _followed(self, texts: Texts, counts: Counts, grid: Sequence[int]) -> Counted:
         from occupancy_lab.work.executed import execute
+        from occupancy_lab.work.lookups import lookups_of
 
         known = self._known
         values: dict[str, Any] = self._values
@@ -149,8 +150,8 @@ class Counting:
         values |= assumed | counts.held
         known |= {name: one for name, one in self.assume.items() if name in self._unknown}
         try:
-            loops, resident = counts.loops, self.resident
-            found = execute(texts, known, grid, values=values, loops=loops, resident=resident)
+            seen: dict[str, Any] = {"loops": counts.loops, "lookups": lookups_of(counts)}
+            found = execute(texts, known, grid, values=values, resident=self.resident, **seen)
             return Counted(counts, executed=found)
         except BinaryError as error:
             return Counted(counts, why_not_executed=str(error))

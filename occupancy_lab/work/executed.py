@@ -15,11 +15,12 @@ from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.work import operations
 from occupancy_lab.work.asked import Asking
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
-from occupancy_lab.work.counts import NOTHING, Amount, Executed, Loop, SharedAccess
+from occupancy_lab.work.counts import NOTHING, Amount, Executed, Loop, Place, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.live import live_registers, product_flops
+from occupancy_lab.work.lookups import Lookup
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP, local_bytes
 from occupancy_lab.work.passed import Passed, parameters_of
@@ -56,26 +57,28 @@ def execute(  # noqa: PLR0913 - the parts of a launch
     values: Mapping[str, Sequence[int]] | None = None,
     resident: int | None = None,
     loops: Sequence[Loop] = (),
+    lookups: Mapping[Place, Lookup] | None = None,
 ) -> Executed:
     """Return what a launch executes according to its binary.
 
     *arguments* maps parameter names to values. *values* has the known contents of integer tensors.
     *resident* programs run at once; None where this is not known. *loops* are those of the source,
-    of which some have assumed trips or a limit. Another condition that depends on other values from
-    memory is listed in `unknowns`, and counts that depend on it are ranges. `program`, the needs of
-    a program or of each CTA of a cluster, is only known for NVIDIA's GPUs.
+    of which some have assumed trips or a limit, and *lookups* its `lookups_of`. Another condition
+    that depends on other values from memory is listed in `unknowns`, and counts that depend on it
+    are ranges. `program`, the needs of a program or of each CTA of a cluster, is only known for
+    NVIDIA's GPUs.
 
     Raises:
         BinaryError: there is no binary, it is damaged, or it has an unknown kind of jump.
     """
     if texts.amdgcn is not None:
         waves = GcnRun(texts, texts.amdgcn, arguments, grid, values or {})
-        waves.loops = loops
+        waves.loops, waves.lookups = loops, lookups or {}
         return waves.executed()
     if texts.cubin is None:
         unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
     warps = SassRun(texts, texts.cubin, arguments, grid, values or {})
-    warps.loops = loops
+    warps.loops, warps.lookups = loops, lookups or {}
     return warps.with_program(resident)
 
 

@@ -36,6 +36,7 @@ from occupancy_lab.work.counts import (
     total,
     weighted,
 )
+from occupancy_lab.work.lookups import Lookup, looked_up
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.passed import Passed
 from occupancy_lab.work.samples import GOLDEN
@@ -91,6 +92,8 @@ class Run(ABC):
     """The first blocks of loops in which programs only wait for others."""
     loops: Sequence[Loop] = ()
     """The loops of the source, of which some have assumed trips or a limit."""
+    lookups: Mapping[Place, Lookup] = MappingProxyType({})
+    """What lines of the source read at unknown places."""
     counted_ends: Mapping[int, Ending] = MappingProxyType({})
     """The jumps that end loops whose trips only the source's counts have."""
     accessing: Mapping[int, tuple[str, int]]
@@ -175,13 +178,14 @@ class Run(ABC):
             for start in self.code.blocks
         }
         asked, self.others = self._asked(chosen, ways[0], counted[0])
-        accesses = tuple(
+        accesses = [
             self._access(number, *access, executions[start], asked)
             for start, block in self.code.blocks.items()
             if executions[start] != NOTHING
             for number in range(block.start, block.stop)
             if (access := self.accessing.get(number)) is not None
-        )
+        ]
+        accesses = looked_up(accesses, self.lookups, self.programs)
         lines = self._lines(executions)
         return Executed(
             programs=self.programs,
@@ -192,7 +196,7 @@ class Run(ABC):
             loops=tuple(
                 self._loop(header, executions, ways, len(chosen)) for header in self.code.loops
             ),
-            accesses=accesses,
+            accesses=tuple(accesses),
             unknowns=self._unknowns(unknown | self.others, accesses),
         )
 
