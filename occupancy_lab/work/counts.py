@@ -369,6 +369,17 @@ class Counts:
         return bool(unknowns) and all(one.steers == "address" and one.tensor for one in unknowns)
 
     @property
+    def is_masked(self) -> bool:
+        """Whether the only unknown values are conditions of accesses and branches.
+
+        The mean of all and nothing is then predicted. With `Amount.typical`, which is nothing where
+        nothing is the least, three launches were predicted 24 to 39% too short, and with the mean
+        14 to 34%.
+        """
+        steers = {one.steers for one in self.unknowns}
+        return bool(steers) and steers <= {"mask", "branch"}
+
+    @property
     def steered(self) -> list[tuple[Place, Amount]]:
         """The loops whose trips depend on data and are not assumed, with what the source allows."""
         loops = (one for one in self.loops if one.assumed is None)
