@@ -264,7 +264,7 @@ def further_blocks(case: Case, name: str) -> list[int]:
         counts = case.record.counts
         least = LEAST_OF_DOT if counts is not None and counts.dot_flops else 1
         sizes = [own // times for times in (1, 2, 4, 8) if own // times >= least]
-        return sizes if own > 2 * sizes[-1] else []  # half of it was tried
+        return sizes if sizes and own > 2 * sizes[-1] else []  # half of it was tried
     tried = 4 if sum(one > 1 for one in blocks.values()) <= 1 else 2
     scales = [
         times

@@ -266,6 +266,8 @@ def _keeps_bits(
         return False
     growing = changed.index(True)
     growth = int(np.bitwise_or.reduce(sources[growing] - before[growing], axis=None))
+    if not growth:
+        return True
     kept = np.uint32((growth & -growth) - 1)
     numbers = list(sources[:3])
     for numbers[growing] in (np.zeros((1, 1), np.uint32), np.full((1, 1), WORDS - 1, np.uint32)):

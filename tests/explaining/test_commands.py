@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hand_made import matmul
 from in_process import run
 from stand_ins import GivenCompiler
 
@@ -124,7 +125,13 @@ def test_blocks_go_on_in_the_direction_that_is_faster(monkeypatch: pytest.Monkey
 
     for half, double, blocks in ((8.0, 9.0, [64, 32, 16, 8]), (9.0, 8.0, [64, 128, 256, 512])):
         both = (neighbour(32, half), neighbour(128, double))
-        assert further_blocks(dataclasses.replace(case, neighbours=both), "BLOCK") == blocks
+        seen = dataclasses.replace(case, neighbours=both)
+        assert further_blocks(seen, "BLOCK") == blocks
+    small = dataclasses.replace(case.record, arguments={**case.record.arguments, "BLOCK": 4})
+    with_dots = dataclasses.replace(small, counts=matmul(64, 4, 1))
+    faster = (neighbour(2, 8.0), neighbour(8, 9.0))
+    seen = dataclasses.replace(case, record=with_dots, neighbours=faster)
+    assert further_blocks(seen, "BLOCK") == []  # a product needs 16
 
 
 @pytest.mark.parametrize(("changed", "said"), [({}, True), ({"is_tuned": True}, False), (8, False)])

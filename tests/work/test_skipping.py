@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from occupancy_lab.work import arithmetic, operations
 from occupancy_lab.work.operations import TRUE, ZERO
 from occupancy_lab.work.registers import Registers
-from occupancy_lab.work.skipping import Skipping
+from occupancy_lab.work.skipping import Skipping, _keeps_bits
 from occupancy_lab.work.threads import Step
 
 WORD = 1 << 32
@@ -200,3 +200,10 @@ def test_passes_with_a_single_address_are_skipped() -> None:
     """Passes of an access to a single address are skipped, whatever its stride."""
     loop = Loop([0], 1, 300, LESS, 1)
     assert followed(loop, 12, loads=True, threads=1)[2] < 20
+
+
+def test_a_number_that_only_changes_its_shape_stays_the_same() -> None:
+    """A value for all threads that becomes one per thread does not grow."""
+    for_all, each = np.full((1, 1), 5, np.uint32), np.full((1, THREADS), 5, np.uint32)
+    step = Step(1, 0, None, (OTHER,), (PLACE,), None, negated=False, name="lop3")
+    assert _keeps_bits(step, [for_all], [each], [True])
