@@ -12,16 +12,19 @@ if TYPE_CHECKING:
 
     from occupancy_lab.work.counts import Access, Counts, Executed, Footprint, GlobalAccess
 
-ATOMIC_CYCLES = 3.48
-"""Cycles between two atomic operations of the whole GPU on one address, as `calibrate` measures."""
+ATOMIC_CYCLES, REQUEST_CYCLES = 3.48, 2.05
+"""Cycles between two atomic operations of the whole GPU on one address: of the threads of a warp,
+as `calibrate` measures, and between requests of a single thread, from the sums that are added to
+one float in reports/data/atomics-h200.csv. The L2 cache adds integers as fast as it takes requests.
+"""
 ATOMIC_SECTOR_CYCLES, ATOMIC_THREAD_CYCLES, FLOAT_CYCLES = 1.48, 0.36, 0.11
 """Cycles of a slice of the L2 cache: for each sector of a warp, times the threads that share an
 address; and at unknown addresses at least for each thread, and for each thread with floats, as
 `calibrate` measures it (atomic_adds)."""
 ALONE = 0.5
-"""The same for sectors of a single slice whose threads all have addresses of their own, relative to
-those of several slices, which programs go through in step. From launches on an H200 that add rows
-of 32 to 2048 numbers to 1 to 64 rows (reports/data/rows-h200.csv)."""
+"""The same for the lines of a single slice whose threads all have addresses of their own, relative
+to those of several slices, which programs go through in step. From launches on an H200 that add
+rows of 128 numbers to one row (reports/data/rows-h200.csv)."""
 WIDE_BYTES = 16
 """An atomic operation of this many bytes per thread is a request of its own. Narrower ones of a
 thread are in a row of this many bytes, so that each requests the same sectors again."""
@@ -49,6 +52,18 @@ def atomic_cycles(counts: Counts, executed: Executed | None, share: float) -> fl
     locks = [place for place, one in enumerate(counts.accesses) if one.place in waited]
     held = max((_lock_cycles(counts.accesses[place:]) for place in locks), default=0.0)
     return max(_l2_cycles(counts, executed, ATOMIC_SLICES * share), held)
+
+
+def is_hot(counts: Counts) -> bool:
+    """Whether all atomic operations go to one slice of the L2 cache, behind which loads wait.
+
+    All programs load some of their data through that slice. Sums of 1024 numbers that are added to
+    1 to 16 addresses then take as long as the loads and the additions take in turn (H200,
+    reports/data/atomics-h200.csv).
+    """
+    added = {one.tensor for one in counts.accesses if one.reads and one.writes}
+    sizes = [one.written_whole.most for one in counts.footprints if one.tensor in added]
+    return bool(sizes) and len(sizes) == len(added) and max(sizes) <= SLICE_BYTES
 
 
 def _lock_cycles(accesses: Sequence[Access]) -> float:
@@ -91,8 +106,11 @@ def _l2_cycles(counts: Counts, executed: Executed | None, slices: float) -> floa
     for one in found:
         tensor = one.tensor if one.tensor in touched else largest
         taken += _slice_cycles(one, tensors[tensor], most, slices)
-        again[tensor] += one.threads.typical * one.thread_bytes
-    return max(taken, ATOMIC_CYCLES * max(again[one] / touched[one] for one in again))
+        if one.adds_floats:
+            shared = one.threads.typical > one.sectors.typical
+            cycles = ATOMIC_CYCLES if shared else REQUEST_CYCLES
+            again[tensor] += cycles * one.threads.typical * one.thread_bytes
+    return max([taken, *(cycles / touched[one] for one, cycles in again.items())])
 
 
 def _indexed_sectors(counts: Counts, found: Iterable[GlobalAccess]) -> float | None:
@@ -129,6 +147,6 @@ def _slice_cycles(
     each = ATOMIC_SECTOR_CYCLES * asked / places
     if not one.is_known:
         each = max(each, FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES)
-    elif pieces <= 1.0 and threads <= places:
+    elif pieces <= 1.0 and threads <= places and sectors * SECTOR > LINE:
         each *= ALONE
     return threads * each * (1.0 / max(pieces, 1.0) + 1.0 / slices)

@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 from bisect import bisect
 from collections import defaultdict
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.occupancy.calculator import ctas_per_sm
-from occupancy_lab.throughput.atomics import FENCE_CYCLES, atomic_cycles
+from occupancy_lab.throughput.atomics import FENCE_CYCLES, atomic_cycles, is_hot
 from occupancy_lab.throughput.calibrations import l2_share
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
+from occupancy_lab.throughput.l1_cache import behind_others, hits, l1_missing, l1_room
 from occupancy_lab.work.counts import (
     CACHED_CYCLES,
+    GRANULE,
     IN_TURN,
     LATENCIES,
     LOADS,
@@ -26,14 +27,13 @@ from occupancy_lab.work.counts import (
     SECTOR,
     total,
 )
-from occupancy_lab.work.memory import beyond
 from occupancy_lab.work.pieces import partial_bytes
 from occupancy_lab.work.pipes import TENSOR, XU
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
     from occupancy_lab.work.counts import Amount, Counts, Executed, Program
     from occupancy_lab.work.memory import Memory
@@ -82,6 +82,9 @@ softmaxes that spill."""
 LOCAL_TURNS = 0.5
 """The share of both waits that remains where tensor cores and special functions take turns: with 1,
 attentions that spill are predicted 8% too long in the median and 25% at the 90th percentile."""
+WHOLE_GRANULES = 1.2
+"""The bytes of the granules that a launch reads, relative to those of its sectors, up to which it
+counts as reading whole granules."""
 SLOWER = 0.75
 """The share of its architecture's rate of tensor cores below which a GPU has slower ones: a GeForce
 has half, and others have 0.87 or more, at the clocks of their data sheets."""
@@ -113,6 +116,9 @@ class Demand:
     these programs wait as long as the first one."""
     again: bool
     """Whether the launch comes right after the same launch."""
+    fetching: float = field(default=1.0, kw_only=True)
+    """The share of the loads of new data that wait for device memory; the others find that it has
+    delivered their sector together with another one."""
     stored_bytes: float = 0.0
     """The part of `l2_bytes` that is written, without local memory and atomic operations; sectors
     that are written in part count more."""
@@ -121,6 +127,8 @@ class Demand:
     atomics: float = 0.0
     """Cycles that the L2 cache takes for the atomic operations of all programs, and
     multiprocessors for the fences before these."""
+    is_hot: bool = field(default=False, kw_only=True)
+    """Whether loads wait for all of these operations."""
     is_followed: bool = True
     """Whether the program is a replay of its binary."""
     together: int = 2
@@ -189,7 +197,7 @@ class Demand:
         rounds = 1.0
         if any(self.program.transferred):
             rounds = max(self.programs / (self.fit * multiprocessors), 1.0)
-        return self.missed + (self.first - self.missed) / rounds**2
+        return self.fetching * (self.missed + (self.first - self.missed) / rounds**2)
 
     def alone(self, busy: float, missing: float, awaited: float) -> float:
         """Return the cycles that a program takes alone on a multiprocessor.
@@ -287,7 +295,9 @@ def demand_of(doing: Doing) -> Demand | None:
         program = replace(program, local_loaded=0.0, local_stored=0.0, local_waits=0.0)
 
     def taken(amount: Amount) -> float:
-        return amount.most if is_indexed else amount.typical
+        if is_indexed:
+            return amount.most
+        return amount.middle if counts.is_masked else amount.typical
 
     read, written = taken(reads), taken(writes)
     within = memory.written_within_bytes
@@ -297,7 +307,7 @@ def demand_of(doing: Doing) -> Demand | None:
     loaded = total(one.sectors for one in counts.accesses if one.reads)
     wanted = taken(loaded) * SECTOR
     stored = _stored(counts, executed if is_followed else None, taken)
-    cached = wanted * _hits(loaded, executed, program)
+    cached = wanted * hits(loaded, executed, program)
     missed = min(read / max(wanted - cached, read, 1.0), 1.0)
     if not reads.is_exact:
         missed = max(missed, FEW_MISSED)  # a lower miss rate is not certain
@@ -313,9 +323,11 @@ def demand_of(doing: Doing) -> Demand | None:
         stored_bytes=stored,
         missed=missed,
         first=_first(counts, executed, read - memory.local_read_bytes, missed),
+        fetching=_fetching(counts, executed, resources.num_warps),
         again=memory.kept is not None,
         atomics=atomic_cycles(counts, executed, l2_share(gpu))
         + FENCE_CYCLES * program.fences * programs / (gpu.multiprocessors or 1),
+        is_hot=is_hot(counts),
         is_followed=is_followed,
         together=doing.together or 2,
         strides=_strides(counts),
@@ -381,6 +393,32 @@ def _first(counts: Counts, executed: Executed | None, read: float, missed: float
     return max(min(read / max(loaded, 1.0), share, 1.0), missed)
 
 
+def _fetching(counts: Counts, executed: Executed | None, num_warps: int) -> float:
+    """Return `Demand.fetching` of programs of *num_warps* warps.
+
+    Device memory delivers granules of two sectors, even where an instruction loads only one. If the
+    launch reads whole granules, every other such load finds its sector in the L2 cache. Recurrences
+    that load a sector per iteration were predicted 24% too long without this, and 10% with it.
+    """
+    whole = {
+        one.tensor
+        for one in counts.footprints
+        if one.read_granules is not None
+        and one.read_granules <= WHOLE_GRANULES * one.read_whole.typical
+    }
+    waits = fetches = 0.0
+    for access in () if executed is None else executed.accesses:
+        if access.operation in LOADS and access.executions.middle:
+            times = access.executions.middle * (1.0 - access.cached)
+            waits += times
+            if access.is_known and access.tensor in whole:
+                at_once = access.sectors.middle * (1.0 - access.shared) * num_warps
+                at_once /= access.executions.middle
+                times *= min(max(at_once * SECTOR / GRANULE, SECTOR / GRANULE), 1.0)
+            fetches += times
+    return fetches / waits if waits else 1.0
+
+
 def followed_program(executed: Executed | None, gpu: Gpu) -> Program | None:
     """Return what a program needs according to a replay of its binary; None where not known."""
     if executed is None or executed.program is None or executed.instructions.high is None:
@@ -430,63 +468,6 @@ def _on_slower_cores(program: Program, counts: Counts, gpu: Gpu) -> Program:
     return replace(program, pipes={**program.pipes, TENSOR: cycles})
 
 
-SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
-"""The sizes of shared memory between which the driver partitions the cache, up to an architecture's
-maximum: it takes the smallest that the programs need (CUDA C++ Programming Guide, compute
-capabilities, "Shared Memory")."""
-MOST_SHARED = 48 * 1024
-"""With more bytes of shared memory per program, Triton asks for as much shared memory as possible
-(cuFuncSetCacheConfig in its driver), which leaves 28 KiB of cache on an H100, as Nsight Compute
-confirms."""
-KEPT, LOST = 0.5, 1.5
-"""Distances, relative to the cache's room, up to which a place always hits and from which on it
-always misses; it is interpolated in between. The L1 miss rates of 35 launches on an H200 are then
-within 0.05 in the mean, and within 0.14 at the 90th percentile (Nsight Compute)."""
-
-
-def l1_room(architecture: Architecture, shared: int, programs: int) -> int:
-    """Return the bytes left for caching beside *programs* programs of *shared* bytes each.
-
-    0 where the cache's size is not known.
-    """
-    whole = architecture.l1_bytes or 0
-    if not isinstance(architecture, CudaArchitecture):
-        return whole
-    most = architecture.shared_per_multiprocessor
-    taken = (shared + architecture.reserved_shared) * programs
-    steps = (one * 1024 for one in SHARED_KIB if taken <= one * 1024 < most)
-    return whole - (most if shared > MOST_SHARED else next(steps, most))
-
-
-def l1_missing(distances: Sequence[float], threads: int, size: int) -> float:
-    """Return the miss rate of loads in a cache of *size* bytes.
-
-    *distances* are their reuse distances in bytes, for each of *threads* threads.
-    """
-    if not distances:
-        return 0.0
-    shares = (one * threads / max(size, 1) / KEPT for one in distances)
-    return sum(beyond(one, LOST / KEPT) for one in shares) / len(distances)
-
-
-def behind_others(
-    program: Program, resources: Resources, programs: int, fit: int, gpu: Gpu
-) -> Program:
-    """Return a program's mean needs, where earlier programs left common tables in the L1 cache.
-
-    Of *programs* programs, the first ones on each multiprocessor load the tables that all load. The
-    other *fit* programs that begin with them wait for this as well, and later ones find the data.
-    """
-    common, size = program.common, gpu.multiprocessors or programs
-    if common is None:
-        return program
-    left = l1_room(gpu.architecture, resources.shared, fit)
-    kept = 1.0 - l1_missing((common.distinct_bytes,), 1, left)
-    firsts = (common.turns * size, common.turns * fit * size)
-    there, ahead = (max(1.0 - first / programs, 0.0) for first in firsts)
-    return program.with_common(kept * there, kept * ahead)
-
-
 def l1_hits(
     counts: Counts, executed: Executed | None, resources: Resources, fit: int, gpu: Gpu
 ) -> float:
@@ -500,24 +481,9 @@ def l1_hits(
     programs = counts.programs * resources.num_ctas
     program = behind_others(program, resources, programs, _fit(fit, resources, gpu), gpu)
     loaded = total(one.sectors for one in counts.accesses if one.reads)
-    return _hits(loaded, executed, program)
+    return hits(loaded, executed, program)
 
 
 def _fit(fit: int, resources: Resources, gpu: Gpu) -> int:
     """Return how many programs fit a multiprocessor, or for clusters how many of their CTAs."""
     return fit if resources.num_ctas == 1 else ctas_per_sm(fit, gpu)
-
-
-def _hits(loaded: Amount, executed: Executed | None, program: Program) -> float:
-    """Return the share of the *loaded* sectors of a *program* behind others which hit in L1.
-
-    An operation of the source loads a sector once, and its instructions perhaps several times, each
-    time but the first from the L1 cache.
-    """
-    if executed is None or not loaded.is_exact or "bulk_copies" in executed.kinds:
-        return program.cached
-    loads = [one for one in executed.accesses if one.operation in LOADS]
-    if not all(one.is_known for one in loads) or not loaded.low:
-        return program.cached
-    asked = sum(one.sectors.middle * (1.0 - one.shared) for one in loads)
-    return max(1.0 - asked * (1.0 - program.cached) / loaded.low, 0.0)

@@ -209,6 +209,8 @@ class Rounds:
         outside = self.outside(active, each, at_once)
         started, stored = outside.pop("dispatch"), outside.pop("stores")
         moving = outside["bandwidth"]
+        if self.demand.is_hot:
+            moving += outside.pop("atomics")
         together = max(each, 1.0)  # without idle multiprocessors
         waited = self._waited(moving, stored, number) / together**2
         moving = outside["bandwidth"] = max(moving, stored)  # writes pass through both in turn

@@ -10,7 +10,7 @@ from occupancy_lab import dry_run, tensor
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand, Doing, cycles_at, demand_of
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Counts, Executed, Place, Program, total
+from occupancy_lab.work.counts import LATENCIES, Counts, Executed, Place, Program, Unknown, total
 from occupancy_lab.work.memory import memory
 from occupancy_lab.work.pipes import TENSOR, XU
 
@@ -95,6 +95,38 @@ def test_own_reloads_are_not_new() -> None:
     all_later, one_new = (demanded(near, one) for one in (ran, third))
     assert one_new.first == pytest.approx(1 / 3, rel=0.01)
     assert all_later.first == pytest.approx(1 / 3, rel=0.01)  # each one's own miss rate
+
+
+@pytest.mark.parametrize(("sectors", "granules", "share"), [(1, 1, 0.5), (2, 1, 1.0), (1, 2, 1.0)])
+def test_every_other_sector_of_whole_granules_is_there(
+    sectors: int, granules: int, share: float
+) -> None:
+    """A program that loads a sector at a time waits for device memory every other time.
+
+    It waits each time if it loads two at a time, or if the launch reads half of each granule.
+    """
+    counts, ran = rows(8, 8192, 8), executed([Place("k.py", 1)], 8 * 4)
+    size = counts.footprints[0].read_whole.low
+    a_tensor = replace(counts.footprints[0], tensor="x", read_granules=size * granules)
+    loads = [replace(one, sectors=one.executions * sectors, shared=0.75) for one in ran.accesses]
+    ran = replace(ran, accesses=tuple(loads))
+    found = demanded(replace(counts, footprints=(a_tensor, *counts.footprints[1:])), ran)
+    assert found.fetching == share
+    assert replace(found, is_followed=True).awaited(132) == pytest.approx(share)
+
+
+def test_the_mean_of_all_and_nothing_is_moved_behind_unknown_masks() -> None:
+    """Stores with unknown masks count half, and those at unknown places as `Amount.typical`."""
+    counts = rows(8, 8192, 8)
+    masked = [
+        replace(one, written_whole=replace(one.written_whole, low=0)) for one in counts.footprints
+    ]
+    counts = replace(counts, footprints=tuple(masked))
+    whole = counts.footprints[-1].written_whole.most
+    for steers, share in (("mask", 0.5), ("branch", 0.5), ("loop", 0.0)):
+        unknown = Unknown(Place("k.py", 1), "values of x", steers)
+        found = demanded(replace(counts, unknowns=(unknown,)))
+        assert found.written_bytes == pytest.approx(share * whole)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ from recorded_work import recorded_launches
 
 from occupancy_lab.gpus import architectures, find_gpu
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.throughput.demand import behind_others, l1_missing, l1_room
+from occupancy_lab.throughput.l1_cache import behind_others, l1_missing, l1_room
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import LATENCIES, LOADS, SECTOR, Common, Program, total
 
