@@ -18,7 +18,7 @@ import numpy as np
 from occupancy_lab.work import tiles
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
 from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, Tile, TooLargeError
-from occupancy_lab.work.tilewise import classes, numbered
+from occupancy_lab.work.tilewise import classes, numbered, outer_of
 
 ONCE = Amount(1, 1)
 
@@ -38,6 +38,10 @@ class Reach:
     def executions(self) -> Amount:
         """Return how often the operation is executed."""
         return scaled(self.factor, count(self.where, self.sizes))
+
+    def together(self) -> Any:
+        """Return `where` as one array over programs and iterations."""
+        return outer_of(Mask(self.where))
 
 
 def scaled(factor: Amount, number: int) -> Amount:

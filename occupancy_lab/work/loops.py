@@ -12,10 +12,10 @@ from occupancy_lab.assumed import trips_at
 from occupancy_lab.work import tiles, tilewise
 from occupancy_lab.work.accesses import Reach, count, scaled
 from occupancy_lab.work.counts import NO_WAIT, TRIPS_OF, VALUES_OF, Amount, Held, Loop, Unknown
-from occupancy_lab.work.evaluate import Made, Pointer, numbers_of, with_numbers
+from occupancy_lab.work.evaluate import Made, Pointer, chosen, numbers_of, of_type, with_numbers
 from occupancy_lab.work.module import Operation, Value
 from occupancy_lab.work.tickets import only_waits
-from occupancy_lab.work.tiles import GRID_AXES, Known, Mask, Number, TooLargeError
+from occupancy_lab.work.tiles import AXES, GRID_AXES, Known, Mask, Number, TooLargeError
 
 FIRST_GUESS, LAST_GUESS = 64, 2**15
 """The first and the last guess of the iterations of a while loop."""
@@ -43,13 +43,13 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     body = operation.regions[0]
     variable, *carried = body.blocks[0].arguments
     inits = dict(zip(carried, map(walk.value, operation.operands[3:]), strict=True))
-    span = tiles.add(high, tiles.scaled(low, -1), ())
+    span = tiles.add(high, tiles.scaled(low, -1))
     grows = step.const if step.is_constant else None
     trips = _known_trips(at, span, step)
     if trips is None:
         _unknown_loop(at, [*span.hidden, *step.hidden], grows)
         return
-    size = _most(walk, trips, reach)
+    size = _most(trips, reach)
     if size > tiles.MOST_CELLS:
         raise TooLargeError
     if not size:
@@ -59,13 +59,13 @@ def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
     axis, inner = at.axis, _within(at, size, trips)
 
     def turn() -> list[Made]:
-        index = tiles.of_outer(walk.axis_array(axis, size))
-        walk.env[variable] = tiles.add(low, _offset(at, index, step), ())
+        index = tiles.of_outer(tiles.along(axis, size))
+        walk.env[variable] = tiles.add(low, _offset(at, index, step))
         return walk.region(body, inner, depth + 1)  # type: ignore[no-any-return]
 
     def single(place: int) -> tuple[list[Made], Mask]:
-        walk.env[variable] = tiles.add(low, _offset(at, tiles.number(place), step), ())
-        going = tilewise.compared("sgt", trips, tiles.number(place), (), walk.dimensions)
+        walk.env[variable] = tiles.add(low, _offset(at, tiles.number(place), step))
+        going = tilewise.compared("sgt", trips, tiles.number(place))
         return walk.region(body, reach, depth + 1), going
 
     after = _carry(walk, Turns(carried, inits, axis, size, trips, turn, single))
@@ -80,14 +80,14 @@ def _offset(at: _At, index: Number, step: Number) -> Number:
     """Return by how much the variable of a for loop has grown at an iteration."""
     if step.hidden:
         return Number(hidden=tiles.hidden((at.operation, "offset"), [], [index, step]))
-    return tilewise.multiplied(index, step, (), at.walk.dimensions)
+    return tilewise.multiplied(index, step)
 
 
 def _known_trips(at: _At, span: Number, step: Number) -> Number | None:
     """Return the trips of a for loop, known or assumed, and record the loop; None if unknown."""
     grows = step.const if step.is_constant else None
     if not span.hidden and not step.hidden:
-        trips = tilewise.elementwise(_trips, [span, step], (), at.walk.dimensions)
+        trips = tilewise.elementwise(_trips, [span, step])
         _record(at, trips, grows)
         return trips  # type: ignore[no-any-return]
     assumed = _assumed(at)
@@ -130,28 +130,28 @@ def _trips(span: Any, step: Any) -> Any:
 
 
 def _within(at: _At, size: int, trips: Number) -> Reach:
-    walk, reach = at.walk, at.reach
+    reach = at.reach
     sizes = list(reach.sizes)
     sizes[at.axis] = size
     where = reach.where
     if not (trips.is_constant and trips.const == size):
-        turns, each = walk.axis_array(at.axis, size), tiles.total(trips, walk.dimensions)
+        turns, each = tiles.along(at.axis, size), tiles.total(trips)
         tiles.fits(turns, each)
         where = (*where, turns < each)
     return replace(reach, where=where, sizes=tuple(sizes), loops=(*reach.loops, at.operation))
 
 
-def _reached(walk: Any, number: Number, reach: Reach) -> Any:
-    array, where = tiles.total(number, walk.dimensions), walk.together(reach)
+def _reached(number: Number, reach: Reach) -> Any:
+    array, where = tiles.total(number), reach.together()
     tiles.fits(array, where)
     array, where = np.broadcast_arrays(array, where)
     return array[where]
 
 
-def _most(walk: Any, trips: Number, reach: Reach) -> int:
+def _most(trips: Number, reach: Reach) -> int:
     if trips.is_constant:
         return trips.const if count(reach.where, reach.sizes) else 0
-    return int(_reached(walk, trips, reach).max(initial=0))
+    return int(_reached(trips, reach).max(initial=0))
 
 
 def _record(
@@ -161,7 +161,7 @@ def _record(
     entered = count(reach.where, reach.sizes) if walk.recording else 0
     if not entered:
         return
-    each = _reached(walk, trips, reach)
+    each = _reached(trips, reach)
     walk.loops.append(
         Loop(
             walk.module.place(at.operation),
@@ -210,7 +210,7 @@ def _unknown_loop(
         return handed  # type: ignore[no-any-return]
 
     for one in variables:
-        walk.env[one] = walk.evaluator.of_type(tiles.hidden(one, roots, [], [at.axis]), one.type)
+        walk.env[one] = of_type(tiles.hidden(one, roots, [], [at.axis]), one.type)
     needed = [one for one in carried if one in walk.needed]
     turns = Turns(carried, inits, at.axis, 1, tiles.number(1), turn)
     walk.env |= (blurred := _blurred(walk, needed, turns, roots))
@@ -249,7 +249,7 @@ def _blurred(
                 parts.append(Mask(hidden=(unknown,), shape=start.shape))
             else:
                 start = replace(start, tiles=()) if unknown.dims else start  # noqa: PLW2901
-                parts.append(tiles.add(start, Number(hidden=(unknown,)), start.shape))
+                parts.append(tiles.add(start, Number(hidden=(unknown,))))
         found[one] = with_numbers(init, parts)
     return found
 
@@ -307,7 +307,7 @@ class _While:
     def single(self, _: int) -> tuple[list[Made], Mask]:
         """Walk one iteration, and return its values and who executes it."""
         made = self.turn(1)
-        return made, tilewise.both(Mask(self.at.reach.where), self.going, ())
+        return made, tilewise.both(Mask(self.at.reach.where), self.going)
 
     def solve(self) -> None:
         """Find the carried values and the condition."""
@@ -376,7 +376,7 @@ def _open_while(at: _At, hidden: Sequence[tiles.Hidden], limit: Number | None) -
         _waiting_loop(at, hidden)
         return
     assumed = _assumed(at)
-    most = None if limit is None else _most(at.walk, limit, at.reach)
+    most = None if limit is None else _most(limit, at.reach)
     allowed = Amount(int(most != 0 and _begins(at)), most)
     if assumed is None:
         _unknown_loop(at, hidden, allowed=allowed)
@@ -395,7 +395,7 @@ def _begins(at: _At) -> bool:
     first, *_ = walk.region(before, at.reach, at.depth + 1)
     walk.recording = recording
     going = walk.mask(first)
-    goes, where = walk.together(Reach(going.outer, ())), walk.together(at.reach)
+    goes, where = tilewise.outer_of(going), at.reach.together()
     tiles.fits(goes, where)
     return not going.hidden and bool((goes | ~where).all())
 
@@ -405,11 +405,11 @@ def _known_while(under_way: _While, trips: Number, allowed: Amount | None = None
     at, size = under_way.at, under_way.size
     walk, operation, depth = at.walk, at.operation, at.depth
     _record(at, trips, None, allowed)
-    times = tiles.total(trips, walk.dimensions)
+    times = tiles.total(trips)
     results = [taken(one, at.axis, times) for one in under_way.handed]
     if walk.recording:
         before, after = operation.regions
-        once_more = tiles.add(trips, tiles.number(1), ())
+        once_more = tiles.add(trips, tiles.number(1))
         _, *handed = walk.region(before, _within(at, size, once_more), depth + 1)
         walk.env.update(zip(after.blocks[0].arguments, handed, strict=True))
         inner = _within(at, size, trips)
@@ -435,8 +435,7 @@ def _waiting_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
 
 def _ends(at: _At, going: Mask) -> Number | None:
     """Return after how many iterations each program ends; None where not all do."""
-    walk, reach, axis = at.walk, at.reach, at.axis
-    goes, where = walk.together(Reach(going.outer, ())), walk.together(reach)
+    axis, goes, where = at.axis, tilewise.outer_of(going), at.reach.together()
     tiles.fits(goes, where)
     if goes.shape[axis] == 1:
         return None if (goes & where).any() else tiles.number(0)
@@ -486,7 +485,7 @@ def solve(walk: Any, turns: Turns) -> tuple[dict[Value, Made], list[Value]]:
         made = dict(zip(turns.carried, turns.turn(), strict=False))
         found = {}
         for one in todo:
-            solution = _solved(walk, one, made[one], todo, turns)
+            solution = _solved(one, made[one], todo, turns)
             if solution is not None:
                 found[one] = solution
         if not found:
@@ -518,7 +517,7 @@ def _placeholder(value: Value, init: Made) -> Made:
 
 
 def _solved(
-    walk: Any, value: Value, made: Made, todo: Sequence[Value], turns: Turns
+    value: Value, made: Made, todo: Sequence[Value], turns: Turns
 ) -> tuple[Made, Made] | None:
     init = turns.inits[value]
     numbers = (Number, Mask)
@@ -530,7 +529,7 @@ def _solved(
         return None
     pairs = []
     for place, (start, end) in enumerate(zip(numbers_of(init), numbers_of(made), strict=True)):
-        pair = _part(walk, _Carried(value, place), start, end, todo, turns)
+        pair = _part(_Carried(value, place), start, end, todo, turns)
         if pair is None:
             return None
         pairs.append(pair)
@@ -540,8 +539,8 @@ def _solved(
     )
 
 
-def _part(  # noqa: PLR0913, PLR0917
-    walk: Any, key: _Carried, start: Known, end: Known, todo: Sequence[Value], turns: Turns
+def _part(
+    key: _Carried, start: Known, end: Known, todo: Sequence[Value], turns: Turns
 ) -> tuple[Known, Known] | None:
     mine = [one for one in end.hidden if one.key == key]
     others = tuple(one for one in end.hidden if one.key != key)
@@ -549,57 +548,50 @@ def _part(  # noqa: PLR0913, PLR0917
     if any(isinstance(key, _Carried) and key.value in todo for key in keys):
         return None
     if not mine:
-        return _replaced(walk, start, end, turns)
+        return _replaced(start, end, turns)
     if isinstance(end, Mask) or isinstance(start, Mask):
         same = isinstance(end, Mask) and not end.outer and not end.tiles and not others
         return (start, start) if same else None
     if [one.scale for one in mine] != [1] or mine[0].dims:
         return None
-    return _summed(walk, start, replace(end, hidden=others), turns)
+    return _summed(start, replace(end, hidden=others), turns)
 
 
-def _summed(walk: Any, start: Number, step: Number, turns: Turns) -> tuple[Known, Known] | None:
-    shape = start.shape
-    index = tiles.of_outer(walk.axis_array(turns.axis, turns.size))
+def _summed(start: Number, step: Number, turns: Turns) -> tuple[Known, Known] | None:
+    index = tiles.along(turns.axis, turns.size)
     arrays = [one.array for one in step.outer] + [
         one.index for one in step.tiles if one.index is not None
     ]
     if step.hidden:
         hidden = tiles.hidden((start, step, "sum"), [], [step], [turns.axis])
-        unknown = Number(hidden=hidden, shape=shape)
-        return tiles.add(start, unknown, shape), tiles.add(start, unknown, shape)
+        unknown = tiles.add(start, Number(hidden=hidden))
+        return unknown, unknown
     if all(one.shape[turns.axis] == 1 for one in arrays):
-        during = tilewise.multiplied(step, index, shape, walk.dimensions)
-        whole = tilewise.multiplied(step, turns.trips, shape, walk.dimensions)
-        return tiles.add(start, during, shape), tiles.add(start, whole, shape)
+        during = tilewise.multiplied(step, tiles.of_outer(index))
+        whole = tilewise.multiplied(step, turns.trips)
+        return tiles.add(start, during), tiles.add(start, whole)
     if step.tiles:
         return None
-    steps = tiles.total(step, walk.dimensions)
-    if steps.shape[turns.axis] == 1:
-        steps = np.repeat(steps, turns.size, turns.axis)
-    turn = walk.axis_array(turns.axis, turns.size)
-    trips = tiles.total(turns.trips, walk.dimensions)
-    tiles.fits(steps, trips)
-    steps = np.where(turn < trips, steps, 0)
+    steps, trips = tiles.total(step), tiles.total(turns.trips)
+    tiles.fits(steps, trips, index)
+    steps = np.where(index < trips, steps, 0)
     sums = np.cumsum(steps, axis=turns.axis)
     last = sums.take([turns.size - 1], axis=turns.axis)
-    return (
-        tiles.add(start, tiles.of_outer(sums - steps), shape),
-        tiles.add(start, tiles.of_outer(last), shape),
-    )
+    return tiles.add(start, tiles.of_outer(sums - steps)), tiles.add(start, tiles.of_outer(last))
 
 
-def _replaced(walk: Any, start: Known, end: Known, turns: Turns) -> tuple[Known, Known] | None:
+def _replaced(start: Known, end: Known, turns: Turns) -> tuple[Known, Known] | None:
     """Return *end* of the previous iteration, and *start* in the first one."""
-    trips = tiles.total(turns.trips, walk.dimensions)
-    index = walk.axis_array(turns.axis, turns.size)
+    trips, index = tiles.total(turns.trips), tiles.along(turns.axis, turns.size)
     before = _taken(end, turns.axis, np.maximum(index - 1, 0), "before")
     last = _taken(end, turns.axis, np.clip(trips - 1, 0, turns.size - 1), "last")
     key = (start, end)
     first = tiles.mask_outer(index == 0)
     never = tiles.mask_outer(trips <= 0)
-    choose = walk.evaluator.chosen
-    return choose(first, start, before, (key, 0)), choose(never, start, last, (key, 1))
+    return (
+        tilewise.chosen(first, start, before, (key, 0)),
+        tilewise.chosen(never, start, last, (key, 1)),
+    )
 
 
 def taken(value: Made, axis: int, place: Any) -> Made:
@@ -640,11 +632,10 @@ def _followed(
     for place in range(turns.size):
         if place == MOST_TURNS or not turns.single or not all(map(_is_scalar, state.values())):
             return None
-        at = np.full((1,) * walk.dimensions, place)
+        at = np.full((1,) * AXES, place)
         walk.env |= {one: taken(value, turns.axis, at) for one, value in solved.items()}
         for one in todo:
-            known = tilewise.as_number(state[one], (), walk.dimensions)
-            history[one].append(tiles.total(known, walk.dimensions))
+            history[one].append(tiles.total(tilewise.as_number(state[one])))
             walk.env[one] = state[one]
         walk.follows_turns = True
         handed, going = turns.single(place)
@@ -653,7 +644,7 @@ def _followed(
             return None
         made: dict[Value, Any] = dict(zip(turns.carried, handed, strict=False))
         for one in todo:
-            state[one] = walk.evaluator.chosen(going, made[one], state[one], (one, place))
+            state[one] = chosen(going, made[one], state[one], (one, place))
     for one in todo:
         shape = np.broadcast_shapes(*(each.shape for each in history[one]))
         if int(np.prod(shape)) * turns.size > tiles.MOST_CELLS:
@@ -662,7 +653,7 @@ def _followed(
             np.concatenate([np.broadcast_to(x, shape) for x in history[one]], turns.axis)
         )
         is_mask = isinstance(turns.inits[one], Mask)
-        walk.env[one] = tilewise.as_mask(whole, (), walk.dimensions) if is_mask else whole
+        walk.env[one] = tilewise.as_mask(whole) if is_mask else whole
     return dict(state)
 
 
