@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.assumed import Assumption, RandomNumbers, elements
+from occupancy_lab.assumed import Assumption, elements
 from occupancy_lab.work import floats, tiles, tilewise
 from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
@@ -167,11 +167,7 @@ class Evaluator:
         def look_up(offset: Any, active: Any, otherwise: Any = 0) -> Any:
             index = offset // size
             there = active & (index >= 0) & (index < len(given))
-            if isinstance(given, range | RandomNumbers):
-                found = elements(given, index)
-            else:
-                found = given[np.clip(index, 0, len(given) - 1)]
-            return np.where(there, found, otherwise)
+            return np.where(there, elements(given, index), otherwise)
 
         found = tilewise.elementwise(look_up, inputs)
         return (

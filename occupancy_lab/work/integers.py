@@ -126,7 +126,8 @@ def _truncated(one: Any, other: Any) -> Any:
 
 
 def _ceiling(one: Any, other: Any) -> Any:
-    return -(-one // _safe(other))
+    other = _safe(other)
+    return one // other + (one % other != 0)
 
 
 def _rest(one: Any, other: Any) -> Any:
@@ -134,12 +135,14 @@ def _rest(one: Any, other: Any) -> Any:
 
 
 def _unsigned(function: Callable[..., Any], operation: Operation) -> Callable[..., Any]:
-    """Return *function* applied to unsigned numbers; 64-bit numbers are taken as they are."""
-    bits = operation.operands[0].type.bits
-    if bits >= 64:  # noqa: PLR2004
-        return function
-    limit = (1 << bits) - 1
-    return lambda *several: function(*(one & limit for one in several))
+    """Return *function* applied to unsigned numbers."""
+    limit = np.uint64((1 << operation.operands[0].type.bits) - 1)
+
+    def made(*several: Any) -> Any:
+        found = function(*(one.astype("uint64") & limit for one in several))
+        return found if found.dtype == bool else found.astype("int64")
+
+    return made
 
 
 def _least(sign: int) -> Callable[..., Any]:
@@ -197,13 +200,6 @@ def _shifted_right(*, unsigned: bool) -> Callable[..., Any]:
         one, by = operands
         if one.low >= 0 and by.is_constant and 0 <= by.const < 63:  # noqa: PLR2004
             return tilewise.floor_divided(one, 1 << by.const)
-        bits = operation.operands[0].type.bits
-        if unsigned and bits >= 64:  # noqa: PLR2004
-            return elementwise(
-                lambda x, y: (x.astype("uint64") >> np.clip(y, 0, 63).astype("uint64")).astype(
-                    "int64"
-                )
-            )(operation, operands)
         function = _unsigned(operator.rshift, operation) if unsigned else operator.rshift
         return elementwise(function)(operation, operands)
 
@@ -215,17 +211,12 @@ _UNSIGNED = {"ult": "slt", "ule": "sle", "ugt": "sgt", "uge": "sge"}
 
 def _compare(operation: Operation, operands: Any) -> Any:
     how = operation.text.split(",")[0].strip()
-    kind = operation.operands[0].type
     one, other = map(tilewise.as_number, operands)
-    if how in _UNSIGNED:
-        how = _UNSIGNED[how]
-        if (one.low < 0 or other.low < 0) and kind.bits > 1:
-            function = _unsigned(tilewise.COMPARISONS[how], operation)
-            if kind.bits >= 64:  # noqa: PLR2004
-                signed = tilewise.COMPARISONS[how]
-                function = lambda x, y: signed(x.astype("uint64"), y.astype("uint64"))  # noqa: E731
-            return tilewise.elementwise(function, [one, other], truth=True)
-    return tilewise.compared(how, one, other)
+    signed = _UNSIGNED.get(how, how)
+    if signed != how and (one.low < 0 or other.low < 0) and operation.operands[0].type.bits > 1:
+        function = _unsigned(tilewise.COMPARISONS[signed], operation)
+        return tilewise.elementwise(function, [one, other], truth=True)
+    return tilewise.compared(signed, one, other)
 
 
 def _select(operation: Operation, operands: Any) -> Any:
@@ -256,14 +247,8 @@ def _cast(*, signed: bool) -> Callable[..., Any]:
 def _high_half(operation: Operation, operands: Any) -> Any:
     if operation.operands[0].type.bits > 32:  # noqa: PLR2004
         return None
-    return elementwise(
-        _unsigned(
-            lambda x, y: ((x.astype("uint64") * y.astype("uint64")) >> np.uint64(32)).astype(
-                "int64"
-            ),
-            operation,
-        )
-    )(operation, operands)
+    high = _unsigned(lambda x, y: x * y >> np.uint64(32), operation)
+    return elementwise(high)(operation, operands)
 
 
 # Along dimensions
