@@ -232,10 +232,9 @@ def _blurred(
     All elements of a tile differ from it by the same amount where an iteration changes all of them
     by the same amount.
     """
-    recording, walk.recording = walk.recording, False
     walk.env |= {one: _placeholder(one, turns.inits[one]) for one in lost}
-    made = dict(zip(turns.carried, turns.turn(), strict=False))
-    walk.recording = recording
+    with walk.silently():
+        made = dict(zip(turns.carried, turns.turn(), strict=False))
     found: dict[Value, Made] = {}
     for one in lost:
         init = turns.inits[one]
@@ -270,11 +269,8 @@ def _carry(walk: Any, turns: Turns) -> dict[Value, Made]:
     """Find what a loop carries in each iteration, and return the values after the loop."""
     if not any(one in walk.needed for one in turns.carried):
         return {}
-    recording, walk.recording = walk.recording, False
-    try:
+    with walk.silently():
         after, lost = solve(walk, turns)
-    finally:
-        walk.recording = recording
     if lost:
         roots = [tiles.Root("what a loop carries from iteration to iteration")]
         blurred = _blurred(walk, lost, turns, roots)
@@ -316,9 +312,8 @@ class _While:
         inits = dict(zip(carried, map(walk.value, operation.operands), strict=True))
         trips = tiles.number(self.size)
         _carry(walk, Turns(carried, inits, self.at.axis, self.size, trips, self.turn, self.single))
-        recording, walk.recording = walk.recording, False
-        self.turn()
-        walk.recording = recording
+        with walk.silently():
+            self.turn()
 
 
 def while_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
@@ -349,13 +344,9 @@ def _guessed(at: _At, size: int) -> tuple[_While, Number | None]:
 
     The latter is an upper limit where the condition is not known, and None where not all end.
     """
-    under_way, walk = _While(at, size), at.walk
-    recording = walk.recording
-    try:
-        under_way.solve()
-        return under_way, _ends(at, under_way.going)
-    finally:
-        walk.recording, walk.follows_turns = recording, False
+    under_way = _While(at, size)
+    under_way.solve()
+    return under_way, _ends(at, under_way.going)
 
 
 def _has_limit(at: _At) -> bool:
@@ -389,11 +380,10 @@ def _open_while(at: _At, hidden: Sequence[tiles.Hidden], limit: Number | None) -
 def _begins(at: _At) -> bool:
     """Return whether the condition of a while loop is known to hold in front of its first trip."""
     walk, before = at.walk, at.operation.regions[0]
-    recording, walk.recording = walk.recording, False
     inits = map(walk.value, at.operation.operands)
     walk.env.update(zip(before.blocks[0].arguments, inits, strict=True))
-    first, *_ = walk.region(before, at.reach, at.depth + 1)
-    walk.recording = recording
+    with walk.silently():
+        first, *_ = walk.region(before, at.reach, at.depth + 1)
     going = walk.mask(first)
     goes, where = tilewise.outer_of(going), at.reach.together()
     tiles.fits(goes, where)
@@ -638,8 +628,10 @@ def _followed(
             history[one].append(tiles.total(tilewise.as_number(state[one])))
             walk.env[one] = state[one]
         walk.follows_turns = True
-        handed, going = turns.single(place)
-        walk.follows_turns = False
+        try:
+            handed, going = turns.single(place)
+        finally:
+            walk.follows_turns = False
         if going.hidden:
             return None
         made: dict[Value, Any] = dict(zip(turns.carried, handed, strict=False))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -196,6 +196,15 @@ class Walk:
             needed.stores_each_pass(self.module),
             needed.divisors(self.module),
         )
+
+    @contextlib.contextmanager
+    def silently(self) -> Iterator[None]:
+        """Record nothing of what is walked."""
+        recording, self.recording = self.recording, False
+        try:
+            yield
+        finally:
+            self.recording = recording
 
     # Regions
 
