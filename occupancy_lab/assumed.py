@@ -66,14 +66,18 @@ def assumption_words(one: Assumption) -> str:
     return f"{one.step}*i{first}"
 
 
-def elements(one: range | RandomNumbers, index: Any) -> Any:
+def elements(one: Any, index: Any) -> Any:
     """Return the elements at each *index* of an array, as an array.
 
-    Random numbers are those of SplitMix64 (Steele et al. 2014) for the index.
+    *one* is a range, RandomNumbers or an array. Random numbers are those of SplitMix64 (Steele et
+    al. 2014) for the index. Of an array, an index beyond either end gives the element there.
     """
     if isinstance(one, range):
         return one.start + one.step * index
     import numpy as np
+
+    if not isinstance(one, RandomNumbers):
+        return one[np.clip(index, 0, len(one) - 1)]
 
     mixed = (index.astype(np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):

@@ -18,7 +18,7 @@ import numpy as np
 from occupancy_lab.work import tiles
 from occupancy_lab.work.counts import LINE, NOTHING, SECTOR, Amount
 from occupancy_lab.work.tiles import MOST_CELLS, Mask, Number, Tile, TooLargeError
-from occupancy_lab.work.tilewise import classes, numbered
+from occupancy_lab.work.tilewise import classes, numbered, outer_of
 
 ONCE = Amount(1, 1)
 
@@ -38,6 +38,10 @@ class Reach:
     def executions(self) -> Amount:
         """Return how often the operation is executed."""
         return scaled(self.factor, count(self.where, self.sizes))
+
+    def together(self) -> Any:
+        """Return `where` as one array over programs and iterations."""
+        return outer_of(Mask(self.where))
 
 
 def scaled(factor: Amount, number: int) -> Amount:
@@ -171,28 +175,15 @@ def _kinds(keep: Any, start: Any, coded: Sequence[tuple[int, Any]], width: int) 
     ]
     if not selected[0].size:
         return Cells(np.zeros((0, width), "int64"), np.zeros(0, "int64"), np.zeros(0, "int64"))
-    index, rows = classes(selected) if coded else (None, [])
     if not coded:
-        starts, weights = counted_values(selected[0])
+        starts, weights = np.unique(selected[0], return_counts=True)
         return Cells(np.zeros((len(starts), width), "int64"), starts, weights)
+    index, rows = classes(selected)
     weights = np.bincount(index) if index is not None else np.full(1, selected[0].size)
     codes = np.zeros((len(weights), width), "int64")
     for (place, _), row in zip(coded, rows[1:], strict=True):
         codes[:, place] = row[: len(weights)]
     return Cells(codes, np.asarray(rows[0][: len(weights)]), weights)
-
-
-def counted_values(numbers: Any) -> tuple[Any, Any]:
-    """Return the distinct numbers in ascending order, and how often each occurs."""
-    low = int(numbers.min())
-    if int(numbers.max()) - low < numbers.size:
-        counts = np.bincount(numbers - low)
-        there = np.flatnonzero(counts)
-        return there + low, counts[there]
-    if (numbers[1:] < numbers[:-1]).any():
-        numbers = np.sort(numbers, kind="stable")
-    first = np.flatnonzero(np.concatenate([[True], numbers[1:] != numbers[:-1]]))
-    return numbers[first], np.diff(first, append=len(numbers))
 
 
 def combined(groups: Sequence[Cells], modulus: int | None) -> Cells:

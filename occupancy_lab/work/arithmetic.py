@@ -249,15 +249,13 @@ def shf(word: int, values: Sequence[Array]) -> Results:
             if bit(word, HIGH_BIT)
             else moved.astype(np.uint32)
         ]
+    if bit(word, HIGH_BIT):
+        whole = wide(signed(high)).view(np.uint64) if is_signed else high.astype(np.uint64)
     if is_signed:
         moved = (whole.view(np.int64) >> np.minimum(amount, 63).astype(np.int64)).view(np.uint64)
-        high_moved = signed(high) >> np.minimum(amount, 31).astype(np.int32)
     else:
         moved = np.where(amount > 63, np.uint64(0), whole >> np.minimum(amount, np.uint64(63)))
-        high_moved = np.where(
-            amount > 31, np.uint32(0), high >> np.minimum(amount, 31).astype(np.uint32)
-        )
-    return [high_moved.astype(np.uint32) if bit(word, HIGH_BIT) else moved.astype(np.uint32)]
+    return [moved.astype(np.uint32)]
 
 
 def shifted_left(value: Array, amount: Array) -> Array:

@@ -186,7 +186,10 @@ def count_launches(
     else:
         from occupancy_lab.work import executed, walk  # noqa: F401 - for all forks at once
 
-        calls = {place: partial(_counted_line, wanted[place], until) for place in missing}
+        def line(place: int) -> str:
+            return to_line(_counted(wanted[place], until))
+
+        calls = {place: partial(line, place) for place in missing}
         for place, (answer, words) in in_forks(calls, jobs, None):
             why = f"the process that counted it died: {words}"
             died = Counted(why_not=why, is_failure=True)
@@ -200,10 +203,6 @@ def _digest(text: str) -> str:
 
 def _counted(one: Counting, until: float) -> Counted:
     return one.count() if time.monotonic() < until else LATE
-
-
-def _counted_line(one: Counting, until: float) -> str:
-    return to_line(_counted(one, until))
 
 
 def count_launch(one: Counting, store: Store) -> Counted:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.assumed import Assumption, RandomNumbers, elements
+from occupancy_lab.assumed import Assumption, elements
 from occupancy_lab.work import floats, tiles, tilewise
 from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
@@ -71,16 +71,15 @@ def with_numbers(value: Made, parts: Sequence[Any]) -> Made:
 class Evaluator:
     """Evaluates operations whose operands are known."""
 
-    def __init__(  # noqa: PLR0913, PLR0917
+    def __init__(
         self,
         module: Module,
         grid: tuple[int, ...],
         programs: Sequence[Sequence[int]],
-        dimensions: int,
         values: Mapping[str, Sequence[int]],
         assume: Mapping[str, Assumption],
     ) -> None:
-        self.module, self.grid, self.dimensions = module, grid, dimensions
+        self.module, self.grid = module, grid
         self.programs = programs
         self.values = {name: np.asarray(one, "int64") for name, one in values.items()}
         self.assume = assume
@@ -89,54 +88,25 @@ class Evaluator:
     def results(self, operation: Operation, operands: Sequence[Made]) -> list[Made]:
         """Return the values of the results of *operation* for *operands*."""
         if operation.name == "tt.split":
-            return [self._part(operands[0], place) for place in range(2)]
+            return [_part(operands[0], place) for place in range(2)]
         others = range(1, len(operation.results))
         rest = [self.unknown(operation, operands, place) for place in others]
         return [self._result(operation, operands), *rest]
 
-    def _result(  # noqa: PLR0911 - a return for each kind
-        self, operation: Operation, operands: Sequence[Made]
-    ) -> Made:
-        kind = operation.results[0].type
-        name = operation.name
-        if function := POINTERS.get(name):
-            return function(self, operation, operands)
-        if function := SHAPES.get(name):
-            return self._reshaped(function(self, operation), operands[0], kind)
-        if any(not isinstance(one, Number | Mask) for one in operands):
-            if name == "tt.bitcast":
-                return operands[0]
-            if name == "arith.select" and isinstance(operands[0], Mask):
-                return self.chosen(operands[0], operands[1], operands[2], operation.results[0])
-            return self.unknown(operation, operands)
-        function = OPERATIONS.get(name)
-        if kind.is_float or any(one.type.is_float for one in operation.operands):
-            return self._floating(operation, operands)  # type: ignore[arg-type] # checked above
-        if function is None:
-            return self.unknown(operation, operands)
-        if name not in LINEAR and any(one.hidden for one in operands):  # type: ignore[union-attr]
-            return self.unknown(operation, operands)
-        found: Known = function(self, operation, operands)
-        if isinstance(found, Number) and name not in EXACT:
-            found = tilewise.wrapped(found, kind.bits, self.dimensions)
-        return replace(found, shape=kind.shape)
-
-    def _floating(self, operation: Operation, operands: Sequence[Known]) -> Made:
+    def _result(self, operation: Operation, operands: Sequence[Made]) -> Made:
         kind, name = operation.results[0].type, operation.name
-        types = [one for one in (kind, *(x.type for x in operation.operands)) if one.is_float]
-        found: Known | None = None
-        if all(one.element in floats.KNOWN for one in types):
-            if name == "arith.constant":
-                found = floats.constant(operation.text, kind)
-            elif name == "arith.select":
-                found = OPERATIONS[name](self, operation, operands)
-            elif name in floats.OPERATIONS and not any(one.hidden for one in operands):
-                found = floats.OPERATIONS[name](self, operation, operands)
-        if found is None:
-            return self.unknown(operation, operands)
-        if isinstance(found, Number) and not kind.is_float:
-            found = tilewise.wrapped(found, kind.bits, self.dimensions)
-        return replace(found, shape=kind.shape)
+        if function := OF_LAUNCH.get(name):
+            return function(self, operation, operands)
+        if change := SHAPES.get(name):
+            return _reshaped(change(operation), operands[0], kind)
+        if all(isinstance(one, Number | Mask) for one in operands):
+            found = _computed(operation, operands)  # type: ignore[arg-type] # checked above
+            return self.unknown(operation, operands) if found is None else found
+        if name == "tt.bitcast":
+            return operands[0]
+        if name == "arith.select" and isinstance(operands[0], Mask):
+            return chosen(operands[0], operands[1], operands[2], operation.results[0])
+        return self.unknown(operation, operands)
 
     def unknown(
         self, operation: Operation, operands: Sequence[Made] = (), index: int = 0, name: str = ""
@@ -151,19 +121,7 @@ class Evaluator:
         if operation.name not in ELEMENTWISE:
             every = frozenset(place for place, size in enumerate(result.type.shape) if size > 1)
             hidden = tuple(replace(one, dims=every) for one in hidden)
-        return self.of_type(hidden, result.type)
-
-    def of_type(self, hidden: tuple[tiles.Hidden, ...], kind: Type) -> Made:
-        """Return an unknown value of a type."""
-        if kind.element == "ptr" and kind.pointee is not None and kind.pointee.shape:
-            kind = kind.pointee
-        if kind.element == "ptr":
-            return Pointer(None, Number(hidden=hidden, shape=kind.shape))
-        if kind.element == "desc":
-            return Block(Pointer(None, Number(hidden=hidden)), (), ())
-        if kind.element == "i1":
-            return Mask(hidden=hidden, shape=kind.shape)
-        return Number(hidden=hidden, shape=kind.shape)
+        return of_type(hidden, result.type)
 
     def argument(self, name: str, kind: Type, given: Any) -> Made:
         """Return a kernel parameter: a number, a tensor or a descriptor."""
@@ -177,16 +135,10 @@ class Evaluator:
         if kind.element in floats.KNOWN and isinstance(given, int | float):
             return floats.number(given, kind)
         if kind.is_float or not isinstance(given, int):
-            return self.of_type(tiles.hidden(name, [Root(name)]), kind)
+            return of_type(tiles.hidden(name, [Root(name)]), kind)
         if kind.element == "i1":
-            return Mask() if given else tiles.false(self.dimensions)
-        return tilewise.wrapped(tiles.number(given), kind.bits, self.dimensions)
-
-    def add(self, one: Known, other: Known) -> Number:
-        """Return the sum of two numbers, either of which may be a mask."""
-        if not isinstance(one, Number) or not isinstance(other, Number):
-            one, other = (tilewise.as_number(x, x.shape, self.dimensions) for x in (one, other))
-        return tiles.add(one, other, one.shape or other.shape)
+            return Mask() if given else tiles.false()
+        return tilewise.wrapped(tiles.number(given), kind.bits)
 
     def loaded(self, operation: Operation, pointer: Made, mask: Mask | None, other: Made) -> Made:
         """Return what a load gives, which is known where the contents of its tensor are."""
@@ -202,7 +154,7 @@ class Evaluator:
             held = floats.number(assumed, kind) if known else tiles.number(assumed, kind.shape)
             if mask is None or not isinstance(other, Number):
                 return held
-            return self._choose(mask, held, other, operation.results[0])
+            return tilewise.chosen(mask, held, other, operation.results[0])
         given = self.values.get(pointer.tensor or "") if assumed is None else assumed
         mask = mask or Mask()
         inputs: list[Known] = [pointer.offset, mask]
@@ -215,137 +167,130 @@ class Evaluator:
         def look_up(offset: Any, active: Any, otherwise: Any = 0) -> Any:
             index = offset // size
             there = active & (index >= 0) & (index < len(given))
-            if isinstance(given, range | RandomNumbers):
-                found = elements(given, index)
-            else:
-                found = given[np.clip(index, 0, len(given) - 1)]
-            return np.where(there, found, otherwise)
+            return np.where(there, elements(given, index), otherwise)
 
-        found = tilewise.elementwise(look_up, inputs, kind.shape, self.dimensions)
-        if kind.element == "i1":
-            return tilewise.as_mask(found, kind.shape, self.dimensions)
-        return tilewise.wrapped(found, kind.bits, self.dimensions)
+        found = tilewise.elementwise(look_up, inputs)
+        return (
+            tilewise.as_mask(found) if kind.element == "i1" else tilewise.wrapped(found, kind.bits)
+        )
 
-    def block_addresses(
-        self,
-        block: Block,
-        offsets: Sequence[Known],
-        shape: tuple[int, ...],
-        item: int,
-        checked: Any,
-    ) -> tuple[Pointer, Mask]:
-        """Return the addresses of a block's elements, and the mask of those inside the tensor.
 
-        Bounds are checked along the dimensions *checked*.
-        """
-        rank = len(shape)
-        if max(shape, default=0) > tiles.MOST_CELLS:
-            raise tiles.TooLargeError
-        if len(block.strides) != rank or len(offsets) != rank:
-            hidden = block.base.offset.hidden or tiles.hidden(
-                block, [Root("a descriptor's tensor")]
-            )
-            every = tuple(replace(one, dims=frozenset(range(rank))) for one in hidden)
-            return Pointer(block.base.tensor, Number(hidden=every, shape=shape)), Mask(shape=shape)
-        address = replace(block.base.offset, shape=shape)
-        mask = Mask(shape=shape)
-        for dim, size in enumerate(shape):
-            row = np.arange(size).reshape(1, *(size if d == dim else 1 for d in range(rank)))
-            index = self.add(tiles.of_table(row, None, shape), replace(offsets[dim], shape=shape))
-            stride = tiles.scaled(block.strides[dim], item)
-            if not (index.hidden and not stride.is_constant) and not stride.hidden:
-                part = tilewise.multiplied(index, stride, shape, self.dimensions)
-            else:
-                part = Number(hidden=tiles.hidden((block, dim), [], [index, stride]), shape=shape)
-            address = tiles.add(address, part, shape)
-            if dim in checked:
-                mask = tilewise.both(mask, self._inside(index, block.shape[dim], shape), shape)
-        return Pointer(block.base.tensor, address), mask
+def of_type(hidden: tuple[tiles.Hidden, ...], kind: Type) -> Made:
+    """Return an unknown value of a type."""
+    if kind.element == "ptr" and kind.pointee is not None and kind.pointee.shape:
+        kind = kind.pointee
+    if kind.element == "ptr":
+        return Pointer(None, Number(hidden=hidden, shape=kind.shape))
+    if kind.element == "desc":
+        return Block(Pointer(None, Number(hidden=hidden)), (), ())
+    if kind.element == "i1":
+        return Mask(hidden=hidden, shape=kind.shape)
+    return Number(hidden=hidden, shape=kind.shape)
 
-    def _inside(self, index: Number, size: Number, shape: tuple[int, ...]) -> Mask:
-        if index.hidden or size.hidden:
-            return Mask(hidden=tiles.hidden((index, size), [], [index, size]), shape=shape)
-        above = tilewise.compared("sge", index, tiles.number(0), shape, self.dimensions)
-        below = tilewise.compared("slt", index, size, shape, self.dimensions)
-        return tilewise.both(above, below, shape)
 
-    def chosen(self, condition: Mask, one: Made, other: Made, key: object) -> Made:
-        """Return *one* where *condition* is true, else *other*."""
-        certain = condition.constant
-        if certain is not None:
-            return one if certain else other
-        if type(one) is not type(other):
-            one, other = (
-                tilewise.as_number(x, x.shape, self.dimensions) if isinstance(x, Mask) else x
-                for x in (one, other)
-            )
-        if isinstance(one, Pointer) and isinstance(other, Pointer) and one.tensor != other.tensor:
-            return self._one_of(condition, one, other, key)
-        pairs = zip(numbers_of(one), numbers_of(other), strict=False)
-        return with_numbers(one, [self._choose(condition, *pair, key) for pair in pairs])
+def _computed(operation: Operation, operands: Sequence[Known]) -> Known | None:
+    """Return what arithmetic gives; None where that is not known."""
+    kind, name = operation.results[0].type, operation.name
+    types = [one for one in (kind, *(x.type for x in operation.operands)) if one.is_float]
+    keeps_hidden, evaluators = name in LINEAR, OPERATIONS
+    if types:
+        if any(one.element not in floats.KNOWN for one in types):
+            return None
+        keeps_hidden, evaluators = name == "arith.select", floats.OPERATIONS
+    function = evaluators.get(name)
+    if function is None or (not keeps_hidden and any(one.hidden for one in operands)):
+        return None
+    found: Known | None = function(operation, operands)
+    if found is None:
+        return None
+    if isinstance(found, Number) and not kind.is_float and name not in EXACT:
+        found = tilewise.wrapped(found, kind.bits)
+    return replace(found, shape=kind.shape)
 
-    def _one_of(self, condition: Mask, one: Pointer, other: Pointer, key: object) -> Pointer:
-        """Return a pointer into either of two tensors, joined as one if the choice is known."""
-        names = [x.tensor.split(EITHER) for x in (one, other) if x.tensor is not None]
-        if len(names) < 2 or {*names[0]} & {*names[1]}:  # noqa: PLR2004 - both
-            return self._unknown_tensor([one.offset, other.offset], key)
-        apart = tiles.number(APART * len(names[0]))
-        found = self._choose(condition, one.offset, self.add(other.offset, apart), key)
-        if found.hidden or not isinstance(found, Number):
-            return self._unknown_tensor([found], key)
-        return Pointer(EITHER.join([*names[0], *names[1]]), found)
 
-    @staticmethod
-    def _unknown_tensor(parts: Sequence[Known], key: object) -> Pointer:
-        hidden = tiles.hidden((key, "tensor"), [Root("which tensor is chosen")], parts)
-        return Pointer(None, Number(hidden=hidden, shape=parts[0].shape))
+def block_addresses(
+    block: Block, offsets: Sequence[Known], shape: tuple[int, ...], item: int, checked: Any
+) -> tuple[Pointer, Mask]:
+    """Return the addresses of a block's elements, and the mask of those inside the tensor.
 
-    def _choose(self, condition: Mask, one: Known, other: Known, key: object) -> Known:
-        shape = one.shape or other.shape or condition.shape
-        if one is other:
-            return one
-        if isinstance(one, Mask) and isinstance(other, Mask):
-            if any(x.hidden for x in (condition, one, other)):
-                return Mask(hidden=tiles.hidden(key, [], [condition, one, other]), shape=shape)
-            values = [condition, one, other]
-            return tilewise.elementwise(np.where, values, shape, self.dimensions, truth=True)  # type: ignore[no-any-return]
-        if not isinstance(one, Number) or not isinstance(other, Number):
-            zero = tiles.number(0)
-            return self._choose(condition, self.add(one, zero), self.add(other, zero), key)
-        if condition.hidden or set(one.hidden) != set(other.hidden):
-            return Number(hidden=tiles.hidden(key, [], [condition, one, other]), shape=shape)
-        left, right = replace(one, hidden=()), replace(other, hidden=())
-        found = tilewise.chosen(condition, left, right, shape, self.dimensions)
-        return replace(found, hidden=one.hidden)
+    Bounds are checked along the dimensions *checked*.
+    """
+    rank = len(shape)
+    if max(shape, default=0) > tiles.MOST_CELLS:
+        raise tiles.TooLargeError
+    if len(block.strides) != rank or len(offsets) != rank:
+        hidden = block.base.offset.hidden or tiles.hidden(block, [Root("a descriptor's tensor")])
+        every = tuple(replace(one, dims=frozenset(range(rank))) for one in hidden)
+        return Pointer(block.base.tensor, Number(hidden=every, shape=shape)), Mask(shape=shape)
+    address = replace(block.base.offset, shape=shape)
+    mask = Mask(shape=shape)
+    for dim, size in enumerate(shape):
+        row = np.arange(size).reshape(1, *(size if d == dim else 1 for d in range(rank)))
+        offset = replace(tilewise.as_number(offsets[dim]), shape=shape)
+        index = tiles.add(tiles.of_table(row, None, shape), offset)
+        stride = tiles.scaled(block.strides[dim], item)
+        if not (index.hidden and not stride.is_constant) and not stride.hidden:
+            part = tilewise.multiplied(index, stride)
+        else:
+            part = Number(hidden=tiles.hidden((block, dim), [], [index, stride]), shape=shape)
+        address = tiles.add(address, part)
+        if dim in checked:
+            mask = tilewise.both(mask, _inside(index, block.shape[dim]))
+    return Pointer(block.base.tensor, address), mask
 
-    def _part(self, value: Made, place: int) -> Made:
-        def change(table: Any) -> Any:
-            return table[..., place if table.shape[-1] > 1 else 0]
 
-        (known,) = numbers_of(value)
-        last = len(known.shape) - 1
-        found = tilewise.reshaped(known, known.shape[:-1], change, lambda dims: dims - {last})
-        return with_numbers(value, [self.settled(found)])
+def _inside(index: Number, size: Number) -> Mask:
+    if index.hidden or size.hidden:
+        return Mask(hidden=tiles.hidden((index, size), [], [index, size]), shape=index.shape)
+    above = tilewise.compared("sge", index, tiles.number(0))
+    return tilewise.both(above, tilewise.compared("slt", index, size))
 
-    def settled(self, value: Known) -> Known:
-        """Return *value* with tables that are equal for all elements turned into outer arrays."""
-        shape = value.shape
-        if isinstance(value, Mask):
-            made = replace(value, tiles=())
-            for one in value.tiles:
-                made = tilewise.both(made, tiles.mask_table(one.table, one.index, shape), shape)
-            return made
-        total = replace(value, tiles=())
-        for one in value.tiles:
-            total = tiles.add(total, tiles.of_table(one.table, one.index, shape), shape)
-        return replace(total, shape=shape)
 
-    def _reshaped(
-        self, change: tuple[Callable[..., Any], Callable[..., Any]], value: Made, kind: Type
-    ) -> Made:
-        tables, dims = change
-        parts = [tilewise.reshaped(one, kind.shape, tables, dims) for one in numbers_of(value)]
-        return with_numbers(value, [self.settled(parts[0]) if not kind.shape else parts[0]])
+def chosen(condition: Mask, one: Made, other: Made, key: object) -> Made:
+    """Return *one* where *condition* is true, else *other*."""
+    certain = condition.constant
+    if certain is not None:
+        return one if certain else other
+    if isinstance(one, Pointer) and isinstance(other, Pointer) and one.tensor != other.tensor:
+        return _one_of(condition, one, other, key)
+    pairs = zip(numbers_of(one), numbers_of(other), strict=False)
+    return with_numbers(one, [tilewise.chosen(condition, *pair, key) for pair in pairs])
+
+
+def _one_of(condition: Mask, one: Pointer, other: Pointer, key: object) -> Pointer:
+    """Return a pointer into either of two tensors, joined as one if the choice is known."""
+    names = [x.tensor.split(EITHER) for x in (one, other) if x.tensor is not None]
+    if len(names) < 2 or {*names[0]} & {*names[1]}:  # noqa: PLR2004 - both
+        return _unknown_tensor([one.offset, other.offset], key)
+    apart = tiles.number(APART * len(names[0]))
+    found = tilewise.chosen(condition, one.offset, tiles.add(other.offset, apart), key)
+    if found.hidden or not isinstance(found, Number):
+        return _unknown_tensor([found], key)
+    return Pointer(EITHER.join([*names[0], *names[1]]), found)
+
+
+def _unknown_tensor(parts: Sequence[Known], key: object) -> Pointer:
+    hidden = tiles.hidden((key, "tensor"), [Root("which tensor is chosen")], parts)
+    return Pointer(None, Number(hidden=hidden, shape=parts[0].shape))
+
+
+def _part(value: Made, place: int) -> Made:
+    """Return one of the two results of a split."""
+
+    def change(table: Any) -> Any:
+        return table[..., place if table.shape[-1] > 1 else 0]
+
+    (known,) = numbers_of(value)
+    last = len(known.shape) - 1
+    found = tilewise.reshaped(known, known.shape[:-1], change, lambda dims: dims - {last})
+    return with_numbers(value, [tilewise.settled(found)])
+
+
+def _reshaped(
+    change: tuple[Callable[..., Any], Callable[..., Any]], value: Made, kind: Type
+) -> Made:
+    parts = [tilewise.reshaped(one, kind.shape, *change) for one in numbers_of(value)]
+    return with_numbers(value, [parts[0] if kind.shape else tilewise.settled(parts[0])])
 
 
 def name_of(operation: Operation) -> str:
@@ -362,7 +307,17 @@ def name_of(operation: Operation) -> str:
     return f"the result of {operation.name}"
 
 
-# Pointers
+# Positions and pointers
+
+
+def _program(self: Evaluator, operation: Operation, _: Any) -> Made:
+    axis = "xyz".index(operation.text.strip()[:1] or "x")
+    programs = np.array(self.programs[axis], "int64")
+    return tiles.of_outer(programs.reshape(tiles.along(axis, len(programs)).shape))
+
+
+def _programs(self: Evaluator, operation: Operation, _: Any) -> Made:
+    return tiles.number(self.grid["xyz".index(operation.text.strip()[:1] or "x")])
 
 
 def _add_pointer(self: Evaluator, operation: Operation, operands: Any) -> Made:
@@ -371,8 +326,7 @@ def _add_pointer(self: Evaluator, operation: Operation, operands: Any) -> Made:
     if not isinstance(pointer, Pointer) or not isinstance(by, Number):
         return self.unknown(operation, operands)
     item = kind.pointee.item_bytes if kind.pointee else 1
-    offset = tiles.add(pointer.offset, tiles.scaled(by, item), kind.shape)
-    return Pointer(pointer.tensor, offset)
+    return Pointer(pointer.tensor, tiles.add(pointer.offset, tiles.scaled(by, item)))
 
 
 def _make_block(self: Evaluator, operation: Operation, operands: Any) -> Made:
@@ -391,8 +345,7 @@ def _advance(self: Evaluator, operation: Operation, operands: Any) -> Made:
     block, *steps = operands
     if not isinstance(block, Block):
         return self.unknown(operation, operands)
-    moved = tuple(map(self.add, block.offsets, steps))
-    return replace(block, offsets=moved)
+    return replace(block, offsets=tuple(map(tiles.add, block.offsets, steps)))
 
 
 def _load(self: Evaluator, operation: Operation, operands: Any) -> Made:
@@ -402,12 +355,14 @@ def _load(self: Evaluator, operation: Operation, operands: Any) -> Made:
     return self.loaded(operation, pointer, mask, other)  # type: ignore[arg-type]
 
 
-POINTERS: dict[str, Callable[..., Made]] = {
+OF_LAUNCH: dict[str, Callable[..., Made]] = {
+    "tt.get_program_id": _program,
+    "tt.get_num_programs": _programs,
     "tt.addptr": _add_pointer,
     "tt.advance": _advance,
     "tt.make_tensor_ptr": _make_block,
     "tt.make_tensor_descriptor": _make_block,
     "tt.load": _load,
 }
-ELEMENTWISE = frozenset({*OPERATIONS, *POINTERS, *SHAPES} - {"tt.reduce", "tt.scan", "tt.load"})
+ELEMENTWISE = frozenset({*OPERATIONS, *OF_LAUNCH, *SHAPES} - {"tt.reduce", "tt.scan", "tt.load"})
 """Operations whose result depends, element by element, on the same elements of the operands."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from occupancy_lab.work import tiles, tilewise
+from occupancy_lab.work import integers, tiles, tilewise
 from occupancy_lab.work.integers import elementwise
 from occupancy_lab.work.tiles import Number
 
@@ -47,8 +47,8 @@ def number(value: float, kind: Type) -> Number:
     return tiles.number(int(bits_of(value, kind)), kind.shape)
 
 
-def constant(text: str, kind: Type) -> Number | None:
-    """Return a constant; None where *text* is not a single number."""
+def _constant(operation: Operation, _: Any) -> Number | None:
+    text, kind = operation.text, operation.results[0].type
     found = re.fullmatch(r"\s*(?:dense<)?(-?\d+\.\d+(?:[eE][-+]?\d+)?|0x[0-9a-fA-F]+)>?\s*", text)
     if found is None:
         return None
@@ -63,7 +63,7 @@ def constant(text: str, kind: Type) -> Number | None:
 
 
 def _made(function: Callable[..., Any]) -> Callable[..., Any]:
-    def made(evaluator: Any, operation: Operation, operands: Any) -> Any:
+    def made(operation: Operation, operands: Any) -> Any:
         kind = operation.results[0].type
         kinds = [one.type for one in operation.operands]
 
@@ -76,7 +76,7 @@ def _made(function: Callable[..., Any]) -> Callable[..., Any]:
                 found = function(*values)
                 return bits_of(found, kind) if kind.is_float else found
 
-        return elementwise(of_bits)(evaluator, operation, operands)
+        return elementwise(of_bits)(operation, operands)
 
     return made
 
@@ -85,7 +85,7 @@ def _whole(value: Any) -> Any:
     return np.clip(np.trunc(np.nan_to_num(value)), -(2.0**63), 2.0**63 - 1024).astype("int64")
 
 
-def _compared(evaluator: Any, operation: Operation, operands: Any) -> Any:
+def _compared(operation: Operation, operands: Any) -> Any:
     how = operation.text.split(",")[0].strip()
     function = COMPARISONS.get(how[1:])
     if function is None:
@@ -95,18 +95,18 @@ def _compared(evaluator: Any, operation: Operation, operands: Any) -> Any:
         unordered = np.isnan(one) | np.isnan(other)
         return function(one, other) & ~unordered | (unordered if how[0] == "u" else False)
 
-    return _made(holds)(evaluator, operation, operands)
+    return _made(holds)(operation, operands)
 
 
-def _bitcast(_: Any, operation: Operation, operands: Any) -> Any:
+def _bitcast(operation: Operation, operands: Any) -> Any:
     before, after = operation.operands[0].type, operation.results[0].type
     return operands[0] if before.bits == after.bits in {32, 64} else None
 
 
-def _library(evaluator: Any, operation: Operation, operands: Any) -> Any:
+def _library(operation: Operation, operands: Any) -> Any:
     found = re.search(r'symbol = "__nv_(\w+?)f?"', operation.text)
     function = LIBRARY.get(found[1]) if found else None
-    return None if function is None else _made(function)(evaluator, operation, operands)
+    return None if function is None else _made(function)(operation, operands)
 
 
 COMPARISONS = {name.removeprefix("s"): one for name, one in tilewise.COMPARISONS.items()}
@@ -124,6 +124,8 @@ LIBRARY: dict[str, Callable[..., Any]] = {
     "fmod": np.fmod,
 }
 OPERATIONS: dict[str, Callable[..., Any]] = {
+    "arith.constant": _constant,
+    "arith.select": integers.OPERATIONS["arith.select"],
     "arith.addf": _made(operator.add),
     "arith.subf": _made(operator.sub),
     "arith.mulf": _made(operator.mul),
@@ -160,4 +162,4 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "tt.bitcast": _bitcast,
     "tt.extern_elementwise": _library,
 }
-"""Evaluators like those of `integers`; they return None for an unknown result."""
+"""Evaluators like those of `integers`."""

@@ -277,14 +277,14 @@ def by_codes(cells: Cells) -> list[tuple[Any, Any]]:
     if not len(cells.starts):
         return []
     if not cells.codes.any():
-        return [(cells.codes[0], accesses.counted_values(cells.starts)[0])]
+        return [(cells.codes[0], np.unique(cells.starts))]
     first, place = accesses.distinct_rows(cells.codes)
     order = np.argsort(place, kind="stable")
     parts = np.split(cells.starts[order], np.searchsorted(place[order], np.arange(1, len(first))))
     return [
         (
             cells.codes[one],
-            part if (part[1:] > part[:-1]).all() else accesses.counted_values(part)[0],
+            part if (part[1:] > part[:-1]).all() else np.unique(part),
         )
         for one, part in zip(first, parts, strict=True)
     ]

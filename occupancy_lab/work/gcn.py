@@ -15,6 +15,7 @@ from functools import cached_property
 from occupancy_lab.compiling import amdgcn
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.counts import Place
+from occupancy_lab.work.line_tables import Sources
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ALWAYS, FIRST_PLACE, PREDICATES, UNIFORM, bits
 from occupancy_lab.work.slices import EXIT, MOST_INSTRUCTIONS, Block, Jump, Slice, blocks_of, sliced
@@ -36,13 +37,9 @@ REGISTER = re.compile(
     r"(?<![\w.])(?:(s|v|a)(?:(\d+)|\[(\d+):(\d+)\])|(vcc|exec)(_lo|_hi)?|(m0|scc))(?![\w.])"
 )
 TEXT = re.compile(
-    r"^(?:([\w.$]+):|\t\.loc\t(\d+) (\d+) (\d+)[^\n;]*(?:;([^\n]*))?"
-    r"|[ \t]+([a-z]\w*)[ \t]*([^;\n]*))",
-    re.MULTILINE,
+    r"^(?:([\w.$]+):|(\t\.loc\t[^\n]*)|[ \t]+([a-z]\w*)[ \t]*([^;\n]*))", re.MULTILINE
 )
 """A label, a line of the source, or an instruction and its operands."""
-FILE = re.compile(r'^\t\.file\t(\d+) "([^"\n]*)"(?: "([^"\n]*)")?', re.MULTILINE)
-CALLED_FROM = re.compile(r"@\[ ([^\[\]@]*?):(\d+):(\d+) ")
 ATOMIC = re.compile(r"(?:global|flat|buffer)_atomic_")
 WIDE_ATOMIC = re.compile("_x2|_f64|_b64|_u64|_i64")
 OFFSET = re.compile(r"\boffset:(-?(?:0x[0-9a-f]+|\d+))")
@@ -220,25 +217,18 @@ def read_gcn(assembly: str, name: str) -> GcnCode:
     Raises:
         BinaryError: it is missing, too long, or has an unknown kind of jump.
     """
-    files = {number: "/".join(filter(None, path)) for number, *path in FILE.findall(assembly)}
-    named = {one.rpartition("/")[2]: one for one in files.values()}
+    sources = Sources(assembly)
     labels: dict[str, int] = {}
     found: list[Instruction] = []
     jumps: dict[int, tuple[str, str]] = {}
     place = UNKNOWN_PLACE
     once: dict[Place, Place] = {}
-    for label, file, line, column, comment, operation, rest in TEXT.findall(
-        amdgcn.kernel_body(assembly, name)
-    ):
+    for label, line, operation, rest in TEXT.findall(amdgcn.kernel_body(assembly, name)):
         if label:
             labels[label] = len(found)
-        elif file:
-            calls = tuple(
-                Place(named.get(one, one), int(row), int(at))
-                for one, row, at in CALLED_FROM.findall(comment)
-            )
-            place = Place(files.get(file, ""), int(line), int(column), calls)
-            place = once.setdefault(place, place) if int(line) else UNKNOWN_PLACE
+        elif line:
+            place = sources.place(line) or UNKNOWN_PLACE
+            place = once.setdefault(place, place)
         elif operation.startswith(UNKNOWN_JUMPS):
             unreadable(f"The kernel has a kind of jump that is not followed ({operation}).")
         else:

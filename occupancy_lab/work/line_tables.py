@@ -34,9 +34,30 @@ EXTENDED, COPY, ADVANCE_ADDRESS, ADVANCE_LINE, SET_FILE, SET_COLUMN = range(6)
 CONSTANT_ADVANCE, FIXED_ADVANCE = 8, 9
 END_SEQUENCE, SET_ADDRESS = 1, 2
 """The opcodes of a line program, and those that follow EXTENDED."""
-FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"]*)"(?:\s+"([^"]*)")?')
-LOC = re.compile(r"^\s*\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?[^/]*(?://\s*(.*))?")
-CALL = re.compile(r"@\[\s*([^\s:@\[\]]+):(\d+):(\d+)")
+FILE = re.compile(r'^\s*\.file\s+(\d+)\s+"([^"\n]*)"(?:\s+"([^"\n]*)")?', re.MULTILINE)
+LOC = re.compile(r"\s*\.loc\s+(\d+)\s+(\d+)(?:\s+(\d+))?[^/;]*(?:(?://|;)\s*(.*))?")
+CALL = re.compile(r"@\[\s*([^:@\[\]]+):(\d+):(\d+)")
+
+
+class Sources:
+    """The lines of the source that directives in a text of LLVM name."""
+
+    def __init__(self, text: str) -> None:
+        """Take a PTX or AMD's assembly."""
+        self._files = {number: "/".join(filter(None, path)) for number, *path in FILE.findall(text)}
+        self._named = {one.rpartition("/")[2]: one for one in self._files.values()}
+
+    def place(self, line: str) -> Place | None:
+        """Return what a .loc and the comment behind it name; None for line 0 and other text."""
+        match = LOC.match(line)
+        if match is None or not int(match[2]):
+            return None
+        calls = tuple(
+            Place(self._named.get(file, file), int(row), int(column))
+            for file, row, column in CALL.findall(match[4] or "")
+        )
+        file = self._files.get(match[1], "")
+        return Place(file, int(match[2]), int(match[3] or 0), calls)
 
 
 @dataclass(slots=True)
@@ -103,25 +124,12 @@ def read_lines(elf: Elf, name: str, ptx: str | None) -> list[Place | None]:
 
 def ptx_places(ptx: str) -> dict[int, Place | None]:
     """Return the source line of each line of *ptx*, by its number."""
-    files: dict[str, str] = {}
-    named: dict[str, str] = {}
-    lines = ptx.split("\n")
-    for line in lines:
-        if ".file" in line and (match := FILE.match(line)) is not None:
-            name, last = f"{match[2]}/{match[3]}" if match[3] else match[2], match[3] or match[2]
-            files[match[1]] = name
-            named.setdefault(last.rpartition("/")[2], name)
+    sources = Sources(ptx)
     found: dict[int, Place | None] = {}
     place = None
-    for number, line in enumerate(lines, 1):
-        if ".loc" in line and (match := LOC.match(line)) is not None:
-            calls = tuple(
-                Place(named.get(file, file), int(row), int(column))
-                for file, row, column in CALL.findall(match[4] or "")
-            )
-            row = int(match[2])
-            file = files.get(match[1], "")
-            place = Place(file, row, int(match[3] or 0), calls) if row else None
+    for number, line in enumerate(ptx.split("\n"), 1):
+        if line.lstrip().startswith(".loc"):
+            place = sources.place(line)
         found[number] = place
     return found
 

@@ -17,7 +17,7 @@ from occupancy_lab.compiling.sass import OPCODES
 from occupancy_lab.work import operations
 from occupancy_lab.work.gcn import ACCUMULATION, LAST_PLACE, LAST_VECTOR, VECTORS, GcnCode
 from occupancy_lab.work.operations import bits, loaded_registers, warpgroup_registers
-from occupancy_lab.work.slices import Block, Code
+from occupancy_lab.work.slices import Block, Code, live_after, live_before
 
 TENSOR = frozenset(OPCODES["tensor_instructions"].values())
 HMMA, IMMA, QMMA, HGMMA_FLOAT = 0x03C, 0x037, 0x07A, 0x1F0
@@ -123,24 +123,15 @@ def live_at(
             own = own & kept[number] | needed[number]
             passing &= kept[number]
         summed[start] = own, passing
-    before = dict.fromkeys(sorted(blocks, reverse=True), 0)
 
-    def behind(start: int) -> int:
-        live = 0
-        for other in blocks[start].successors:
-            live |= before.get(other, 0)
-        return live
+    def before(block: Block, behind: int) -> int:
+        own, passing = summed[block.start]
+        return behind & passing | own
 
-    changed = True
-    while changed:
-        changed = False
-        for start, live in before.items():
-            own, passing = summed[start]
-            before[start] = behind(start) & passing | own
-            changed = changed or live != before[start]
+    starts = live_before(blocks, before)
     found = [0] * len(needed)
     for start, block in blocks.items():
-        live = behind(start)
+        live = live_after(block, starts)
         for number in range(block.stop - 1, start - 1, -1):
             after = live | written[number]
             live = live & kept[number] | needed[number]

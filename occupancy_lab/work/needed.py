@@ -6,7 +6,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from occupancy_lab.work.module import Block, Module, Operation, Value, operations_of, targets
+from occupancy_lab.work.module import (
+    Block,
+    Module,
+    Operation,
+    Region,
+    Value,
+    operations_of,
+    targets,
+)
 
 STORED = {
     "tt.store": 1,
@@ -50,14 +58,14 @@ CONSTANT = re.compile(r"(?:dense<)?(-?\d+)>?")
 SHAPES = re.compile(r"arith\.(ext[su]i|trunci)|tt\.(splat|broadcast|expand_dims|reshape)")
 """Operations that change the width or the shape of values."""
 
-Branches = Mapping[str, list[tuple[Operation, int]]]
-"""For each block, the branches to it and the index of the first operand that each passes to it."""
+Origins = Mapping[Value, Sequence[Value]]
+"""What each value is made of, or is another name for."""
 
 
 def needed_values(module: Module) -> set[Value]:
     """Return the values of the kernel that an address, a mask, a loop or a branch depends on."""
     steering = [one for each in operations_of(module.kernel.body) for one in _steering(each)]
-    return {*_sources(steering, _branches(module))}
+    return {*_sources(steering, _origins(module))}
 
 
 def outlining_values(module: Module, *, masks: bool) -> set[Value]:
@@ -68,7 +76,7 @@ def outlining_values(module: Module, *, masks: bool) -> set[Value]:
             steering += _steering(operation)
         elif masks and operation.name in MASKS:
             steering += operation.operands[MASKS[operation.name] :]
-    return {*_sources(steering, _branches(module))}
+    return {*_sources(steering, _origins(module))}
 
 
 def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ...]:
@@ -78,14 +86,14 @@ def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ..
     operation outside of loops makes: they differ where a program has another share of the data.
     Additions to memory that all programs share do not count. *names* has the kernel's parameters.
     """
-    branches = _branches(module)
+    origins = _origins(module)
     found: dict[str, None] = {}
     for operation in operations_of(module.kernel.body):
         if operation.name not in STORED or operation.name in ADDS:
             continue
         stored = operation.operands[STORED[operation.name]]
-        if any(_is_reduced(one) for one in _sources([stored], branches, through_loads=False)):
-            addresses = _sources(operation.operands[:1], branches)
+        if any(_is_reduced(one) for one in _sources([stored], origins, through_loads=False)):
+            addresses = _sources(operation.operands[:1], origins)
             pointers = (one for one in addresses if one in names and one.type.pointee)
             found.update((names[one], None) for one in pointers)
     return tuple(found)
@@ -129,15 +137,16 @@ def stores_each_pass(module: Module) -> bool:
 
     With other block sizes it has other passes, and then stores other numbers.
     """
+    origins = _origins(module)
     return any(
         one.name in AXIS_WISE and _is_in_loop(one.block)
         for operation in operations_of(module.kernel.body)
         if operation.name in STORED and operation.name not in ADDS and _is_in_loop(operation.block)
-        for one in _of_pass(operation.operands[STORED[operation.name]])
+        for one in _of_pass(operation.operands[STORED[operation.name]], origins)
     )
 
 
-def _of_pass(value: Value) -> Iterator[Operation]:
+def _of_pass(value: Value, origins: Origins) -> Iterator[Operation]:
     """Yield the operations that make a value, back to loads and to what loops carry."""
     todo, found = [value], set[Value]()
     while todo:
@@ -147,7 +156,7 @@ def _of_pass(value: Value) -> Iterator[Operation]:
             continue
         found.add(one)
         yield made
-        todo += _made_of(one)
+        todo += origins.get(one, ())
 
 
 def _is_reduced(value: Value) -> bool:
@@ -173,17 +182,45 @@ def _is_in_loop(block: Block | None) -> bool:
     return False
 
 
-def _branches(module: Module) -> Branches:
-    incoming: dict[str, list[tuple[Operation, int]]] = defaultdict(list)
+def _origins(module: Module) -> Origins:
+    found: dict[Value, list[Value]] = defaultdict(list)
     for operation in operations_of(module.kernel.body):
-        if operation.name in {"cf.br", "cf.cond_br"}:
-            for name, start, _ in targets(operation):
-                incoming[name].append((operation, start))
-    return incoming
+        operands, results = operation.operands, operation.results
+        starts = [region.blocks[0].arguments for region in operation.regions]
+        ends = [[*_ends(region)] for region in operation.regions]
+        flows: list[tuple[Sequence[Value], Sequence[Value]]] = []
+        match operation.name:
+            case "scf.for":
+                carried = starts[0][1:]
+                flows = [(one, carried) for one in (operands[3:], *ends[0], results)]
+                flows += [(operands[3:], results), (carried, results)]
+            case "scf.while":
+                flows = [(one, starts[0]) for one in (operands, *ends[1])]
+                flows += [(one[1:], to) for one in ends[0] for to in (starts[1], results)]
+            case "scf.if" | "tt.call":
+                flows = [(one, results) for some in ends for one in some]
+                flows += [(operands[:1] * len(results), results)]
+                flows += [(operands, one) for one in starts if operation.name == "tt.call"]
+            case "cf.br" | "cf.cond_br" if operation.block and operation.block.region:
+                blocks = {one.name: one.arguments for one in operation.block.region.blocks}
+                flows = [(operands[one:end], blocks[to]) for to, one, end in targets(operation)]
+            case _:
+                flows = [([one] * len(results), results) for one in operands]
+        for given, taken in flows:
+            for one, other in zip(given, taken, strict=False):
+                found[other].append(one)
+    return found
+
+
+def _ends(region: Region) -> Iterator[Sequence[Value]]:
+    """Yield what each block that leaves a region passes on."""
+    for block in region.blocks:
+        if block.operations and not block.operations[-1].name.startswith("cf."):
+            yield block.operations[-1].operands
 
 
 def _sources(
-    values: Sequence[Value], branches: Branches, *, through_loads: bool = True
+    values: Sequence[Value], origins: Origins, *, through_loads: bool = True
 ) -> Iterator[Value]:
     """Yield *values* and all that they derive from; a load derives from its address."""
     todo, found = [*values], set[Value]()
@@ -193,10 +230,8 @@ def _sources(
             continue
         found.add(value)
         yield value
-        if value.operation is None:
-            todo += _given(value, branches)
-        elif through_loads or value.operation.name not in LOADS:
-            todo += _made_of(value)
+        if through_loads or value.operation is None or value.operation.name not in LOADS:
+            todo += origins.get(value, ())
 
 
 def touched_unknown(operation: Operation) -> list[Value]:
@@ -224,60 +259,3 @@ def _steering(operation: Operation) -> list[Value]:
         case "scf.if" | "scf.condition" | "cf.cond_br":
             return operation.operands[:1]
     return touched_unknown(operation)
-
-
-def _ends(operation: Operation, region: int = 0) -> Iterator[Operation]:
-    for block in operation.regions[region].blocks:
-        if block.operations and not block.operations[-1].name.startswith("cf."):
-            yield block.operations[-1]
-
-
-def _made_of(value: Value) -> list[Value]:
-    operation, place = value.operation, value.index
-    assert operation is not None  # noqa: S101
-    match operation.name:
-        case "scf.for":
-            body = operation.regions[0].blocks[0]
-            return [operation.operands[3 + place], body.arguments[place + 1]]
-        case "scf.while":
-            return [one.operands[place + 1] for one in _ends(operation)]
-        case "scf.if" | "tt.call":
-            return [
-                end.operands[place]
-                for region in range(len(operation.regions))
-                for end in _ends(operation, region)
-                if place < len(end.operands)
-            ] + operation.operands[:1]
-    return operation.operands
-
-
-def _given(  # noqa: PLR0911 - a return for each kind of region
-    value: Value, branches: Branches
-) -> list[Value]:
-    block = value.block
-    if block is None or block.region is None or block.region.operation is None:
-        return []
-    operation, place = block.region.operation, value.index
-    if block is not block.region.blocks[0]:
-        return [
-            branch.operands[start + place]
-            for branch, start in branches.get(block.name, ())
-            if branch.block is not None and branch.block.region is block.region
-        ]
-    match operation.name:
-        case "scf.for" if place:
-            found = [operation.operands[2 + place]]
-            found += [one.operands[place - 1] for one in _ends(operation)]
-            if operation.results:
-                found.append(operation.results[place - 1])
-            return found
-        case "scf.while":
-            if block.region is operation.regions[0]:
-                return [
-                    operation.operands[place],
-                    *(one.operands[place] for one in _ends(operation, 1)),
-                ]
-            return [one.operands[place + 1] for one in _ends(operation)]
-        case "tt.call":
-            return [operation.operands[place]]
-    return []

@@ -66,7 +66,8 @@ class Passed:
         """The tensors, by the upper bits of their addresses."""
         self._constants: dict[tuple[int, int], int] = {}
         self._banks = banks
-        self._values: dict[int, Any] = {}
+        self._values: dict[int, tuple[Any, int]] = {}
+        """The known elements of tensors, as `elements` takes them, and the bytes of one."""
         given = flattened(parameters, arguments)
         flat = [self._bits(name, value) for name, value in given]
         for number, (offset, size) in places.items():
@@ -77,8 +78,11 @@ class Passed:
                 self._constants[0, start + offset + one] = (value or 0) >> 8 * one & 0xFFFFFFFF
         for number, tensor in self.tensors.items():
             if tensor in values:
-                dtype = next(value.dtype for name, value in given if name == tensor)
-                self._values[number] = _content(values[tensor], np.dtype(dtype))
+                dtype = np.dtype(next(value.dtype for name, value in given if name == tensor))
+                held: Any = values[tensor]
+                if not isinstance(held, range | RandomNumbers):
+                    held = np.array(held).astype(dtype).view(f"i{dtype.itemsize}")
+                self._values[number] = held, dtype.itemsize
 
     @classmethod
     def of_cubin(
@@ -185,28 +189,19 @@ class Passed:
         All threads of *mask* load from one tensor; other threads' addresses may be anything. A
         number of fewer than 4 bytes fills a register, sign-extended where it is *signed*.
         """
-        unknown = [None] * registers
         number = first_active(address, mask) >> TENSOR_BITS
-        values = self._values.get(number)
-        if values is None or not len(values):
-            return unknown
-        offset = address - (number << TENSOR_BITS) - MIDDLE
-        if isinstance(values, tuple):
-            numbers, width = values
-            found = _of_elements(numbers, width, offset.astype(np.int64), size, registers)
-            if signed and size < WORD_BYTES:
-                bits = 8 * (WORD_BYTES - size)
-                found = [(one.view(np.int32) << bits >> bits).view(np.uint32) for one in found]
-            return found
-        if size < WORD_BYTES:
-            narrow = values.view(f"{'i' if signed else 'u'}{size}")
-            found = narrow[np.clip(offset // size, 0, len(narrow) - 1)]
-            return [found.astype(np.int32).view(np.uint32), *unknown[1:]]
-        words = values.view(np.uint32)
-        return [
-            words[np.clip(offset // WORD_BYTES + one, 0, len(words) - 1)]
+        numbers, width = self._values.get(number, ((), 1))
+        if not len(numbers):
+            return [None] * registers
+        offset = (address - (number << TENSOR_BITS) - MIDDLE).astype(np.int64)
+        found = [
+            _word(numbers, width, offset + WORD_BYTES * one, min(size, WORD_BYTES))
             for one in range(registers)
         ]
+        if signed and size < WORD_BYTES:
+            bits = 8 * (WORD_BYTES - size)
+            found = [(one.view(np.int32) << bits >> bits).view(np.uint32) for one in found]
+        return found
 
     def tensor_at(self, address: int) -> str | None:
         """Return the tensor that contains *address*; None where none does."""
@@ -254,24 +249,11 @@ def _places(elf: Elf, name: str) -> tuple[int, dict[int, tuple[int, int]]]:
     return start, places
 
 
-def _content(values: Sequence[int] | RandomNumbers, dtype: Any) -> Any:
-    """Return a tensor's bytes; for assumed elements, these and the bytes of one."""
-    if isinstance(values, range | RandomNumbers):
-        return values, dtype.itemsize
-    content = np.array(values).astype(dtype).tobytes()
-    return np.frombuffer(content + bytes(-len(content) % WORD_BYTES), np.uint8)
-
-
-def _of_elements(
-    numbers: range | RandomNumbers, width: int, offset: Any, size: int, registers: int
-) -> list[Any]:
-    """Return what a load at *offset* finds in assumed elements of *width* bytes, by register."""
-    found = []
-    for one in range(registers):
-        word = np.zeros_like(offset)
-        for byte in range(min(size, WORD_BYTES)):
-            place = offset + WORD_BYTES * one + byte
-            element = elements(numbers, place // width) >> 8 * (place % width)
-            word |= (element & 0xFF) << 8 * byte
-        found.append(word.astype(np.uint32))
-    return found
+def _word(numbers: Any, width: int, offset: Any, size: int) -> Any:
+    """Return the *size* bytes at an offset in elements of *width* bytes."""
+    word = np.zeros_like(offset)
+    for place in range(0, size, min(width, size)):
+        there = offset + place
+        element = elements(numbers, there // width) >> 8 * (there % width)
+        word |= (element & (1 << 8 * min(width, size)) - 1) << 8 * place
+    return word.astype(np.uint32)

@@ -324,7 +324,25 @@ def sliced(
     """Return the *needed* instructions by block, and what is live before each block.
 
     *before* takes a block and what is live after it, adds to *needed*, and returns what is live
-    before it. It is called until nothing changes.
+    before it. The conditions of jumps are live at them.
+    """
+
+    def before_jump(block: Block, found: int) -> int:
+        return before(block, found | (0 if block.jump is None else block.jump.reads))
+
+    live = live_before(blocks, before_jump)
+    by_block = {
+        start: [number for number in range(start, block.stop) if number in needed]
+        for start, block in blocks.items()
+    }
+    return Slice(by_block, live)
+
+
+def live_before(blocks: Mapping[int, Block], before: Callable[[Block, int], int]) -> dict[int, int]:
+    """Return what is live at the beginning of each block, as bit sets.
+
+    *before* takes a block and what is live after it, and returns what is live before it. It is
+    called until nothing changes.
 
     Raises:
         BinaryError: this takes too long.
@@ -342,19 +360,19 @@ def sliced(
         visits += 1
         if visits > MOST_VISITS * (len(blocks) + MOST_VISITS):
             unreadable("The kernel's jumps are too entangled to be followed.")
-        block = blocks[start]
-        found = 0 if block.jump is None else block.jump.reads
-        for other in block.successors:
-            found |= live[other]
-        found = before(block, found)
+        found = before(blocks[start], live_after(blocks[start], live))
         if found != live[start]:
             live[start] = found
             left.update(dict.fromkeys(predecessors[start]))
-    by_block = {
-        start: [number for number in range(start, block.stop) if number in needed]
-        for start, block in blocks.items()
-    }
-    return Slice(by_block, live)
+    return live
+
+
+def live_after(block: Block, live: Mapping[int, int]) -> int:
+    """Return what is *live* at the beginning of any block behind *block*."""
+    found = 0
+    for other in block.successors:
+        found |= live[other]
+    return found
 
 
 def _live_before(  # noqa: PLR0913

@@ -8,7 +8,7 @@ matrices of several dtypes take turns on the same tensor cores, so their times a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -71,19 +71,25 @@ def speed_of_light(counts: Counts | None, moved: Memory, gpu: Gpu) -> SpeedOfLig
     rate of all else is that of FP32, which doubles for 16-bit types.
     """
     demands = [one for one in _demands(counts, moved, gpu) if one.amount != NOTHING]
-    unknown = [one.name for one in demands if one.rate is None]
+    unknown = tuple(one.name for one in demands if one.rate is None)
     units: dict[str, list[_Demand]] = {}
     for one in demands:
         if one.rate is not None:
             units.setdefault(TENSOR if one.in_cores else one.kind, []).append(one)
-    timed = [_Timed.of(some) for some in units.values()]
-    parts = tuple(Part(one.name, one.least_us) for one in timed if one.least_us)
+    timed = {}
+    for some in units.values():  # one after another on the same unit
+        kinds = " and ".join(one.kind for one in some)
+        name = f"{kinds} {TENSOR}" if some[0].in_cores else kinds
+        highs = [one.us(one.amount.high) for one in some if one.amount.high is not None]
+        most_us = sum(highs) if len(highs) == len(some) else None
+        timed[name] = sum(one.us(one.amount.low) for one in some), most_us
+    parts = tuple(Part(name, us) for name, (us, _) in timed.items() if us)
     longest = max(parts, key=lambda part: part.us, default=None)
     us, binds = (None, None) if longest is None else (longest.us, longest.name)
-    known = [one.most_us for one in timed if one.most_us is not None]
+    known = [most_us for _, most_us in timed.values() if most_us is not None]
     most = max(known, default=None) if len(known) == len(timed) and not unknown else None
-    open_ = tuple(one.name for one in timed if one.most_us != one.least_us)
-    return SpeedOfLight(us, binds, parts, tuple(unknown), most, open_)
+    open_ = tuple(name for name, (us, most_us) in timed.items() if us != most_us)
+    return SpeedOfLight(us, binds, parts, unknown, most, open_)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +110,6 @@ class _Demand:
     def us(self, amount: int) -> float:
         """Return the time of an amount at the rate, which is known."""
         return amount / (self.rate or math.inf) / 1e3
-
-
-@dataclass(frozen=True, slots=True)
-class _Timed:
-    """The time that demands on the same unit take, one after another."""
-
-    name: str
-    least_us: float
-    most_us: float | None
-    """None where there is no upper limit."""
-
-    @classmethod
-    def of(cls, demands: Sequence[_Demand]) -> _Timed:
-        kinds = " and ".join(one.kind for one in demands)
-        name = f"{kinds} {TENSOR}" if demands[0].in_cores else kinds
-        highs = [one.us(one.amount.high) for one in demands if one.amount.high is not None]
-        most = sum(highs) if len(highs) == len(demands) else None
-        return cls(name, sum(one.us(one.amount.low) for one in demands), most)
 
 
 def _demands(counts: Counts | None, moved: Memory, gpu: Gpu) -> Iterator[_Demand]:

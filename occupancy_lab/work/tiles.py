@@ -6,8 +6,8 @@ axes) and of tables over the elements of a tile. Where a number depends on both 
 remainder, a mask), programs and iterations are grouped into classes with equal tiles: one array has
 the class of each, and a table has a tile for each class.
 
-The outer axes are the three dimensions of the grid, followed by one axis for each loop, by depth.
-An array has size 1 along the axes that it does not depend on.
+The outer axes are the three dimensions of the grid, followed by one axis for each depth of loops.
+An array has all AXES, and size 1 along those that it does not depend on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import numpy as np
 
 Part = TypeVar("Part")
 
-GRID_AXES = 3
+GRID_AXES, AXES = 3, 12
+"""The axes of the grid, and all outer axes; recorded kernels nest three loops at most."""
 MOST_CELLS = 2**21
 """The most elements of one array; beyond it fewer programs are walked."""
 
@@ -149,6 +150,16 @@ def axes_of(array: Any) -> frozenset[int]:
     return frozenset(axis for axis, size in enumerate(array.shape) if size > 1)
 
 
+def shape_of(*values: Known) -> tuple[int, ...]:
+    """Return the shape of what is made of *values* element by element; a number fits any shape."""
+    return next((one.shape for one in values if one.shape), ())
+
+
+def along(axis: int, size: int) -> Any:
+    """Return 0, 1, 2 ... along an outer axis."""
+    return np.arange(size).reshape([size if one == axis else 1 for one in range(AXES)])
+
+
 def number(value: int, shape: tuple[int, ...] = ()) -> Number:
     """Return a constant."""
     return Number(int(value), shape=shape)
@@ -220,28 +231,29 @@ def mask_table(table: Any, index: Any, shape: tuple[int, ...]) -> Mask:
         flat = table.reshape(-1)
         if index is not None:
             return mask_outer(flat[index], shape)
-        return Mask(shape=shape) if flat[0] else false(1, shape)
+        return Mask(shape=shape) if flat[0] else false(shape)
     if table.all():
         return Mask(shape=shape)
     return Mask((), (Tile(index, table),), shape=shape)
 
 
-def false(dimensions: int, shape: tuple[int, ...] = ()) -> Mask:
-    """Return a mask that is false everywhere; *dimensions* is the number of outer axes."""
-    return Mask((np.zeros((1,) * dimensions, bool),), shape=shape)
+def false(shape: tuple[int, ...] = ()) -> Mask:
+    """Return a mask that is false everywhere."""
+    return Mask((np.zeros((1,) * AXES, bool),), shape=shape)
 
 
-def total(value: Number, dimensions: int) -> Any:
+def total(value: Number) -> Any:
     """Return the sum of the constant and the outer parts as one array."""
     if not value.outer:
-        return np.full((1,) * dimensions, value.const, "int64")
+        return np.full((1,) * AXES, value.const, "int64")
     fits(*(one.array for one in value.outer))
     found = functools.reduce(operator.add, (one.array for one in value.outer))
     return found + value.const if value.const else found
 
 
-def add(one: Number, other: Number, shape: tuple[int, ...]) -> Number:
+def add(one: Number, other: Number) -> Number:
     """Return the sum."""
+    shape = shape_of(one, other)
     if one.is_constant and not one.const:
         return replace(other, shape=shape)
     if other.is_constant and not other.const:

@@ -15,58 +15,53 @@ from typing import Any
 import numpy as np
 
 from occupancy_lab.work.tiles import (
+    AXES,
     Known,
     Mask,
     Number,
     add,
     false,
     fits,
+    hidden,
     mask_outer,
     mask_table,
     number,
     of_outer,
     of_table,
     scaled,
+    shape_of,
     total,
 )
 
 
-def multiplied(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -> Number:
+def multiplied(one: Number, other: Number) -> Number:
     """Return the product of two numbers."""
+    shape = shape_of(one, other)
     if one.is_constant:
         return replace(scaled(other, one.const), shape=shape)
     if other.is_constant:
         return replace(scaled(one, other.const), shape=shape)
     if not one.tiles and not other.tiles:
         parts = [Number(one.const * other.const, shape=shape)]
-        parts += [scaled(of_outer(each.array, shape), other.const) for each in one.outer]
-        parts += [scaled(of_outer(each.array, shape), one.const) for each in other.outer]
+        parts += [scaled(of_outer(each.array), other.const) for each in one.outer]
+        parts += [scaled(of_outer(each.array), one.const) for each in other.outer]
         for left in one.outer:
             for right in other.outer:
                 fits(left.array, right.array)
-                parts.append(of_outer(left.array * right.array, shape))
-        return functools.reduce(lambda left, right: add(left, right, shape), parts)
-    if not one.outer and not other.outer and not _classed(one) and not _classed(other):
-        left, right = _only_table(one), _only_table(other)
-        fits(left, right)
-        return of_table(left * right, None, shape)
-    if other.tiles and not one.tiles:
+                parts.append(of_outer(left.array * right.array))
+        return functools.reduce(add, parts)
+    if not one.tiles:
         one, other = other, one
     if not other.tiles:  # a tile times a number per program
-        outer = multiplied(replace(one, tiles=()), other, shape, dimensions)
-        tiles = replace(one, const=0, outer=())
-        mixed: Number = elementwise(operator.mul, [tiles, other], shape, dimensions)
-        return add(outer, mixed, shape)
-    return elementwise(operator.mul, [one, other], shape, dimensions)  # type: ignore[no-any-return]
+        outer = multiplied(replace(one, tiles=()), other)
+        mixed: Number = elementwise(operator.mul, [_only_tiles(one), other])
+        return add(outer, mixed)
+    return elementwise(operator.mul, [one, other])  # type: ignore[no-any-return]
 
 
-def _classed(value: Number) -> bool:
-    return any(part.index is not None for part in value.tiles)
-
-
-def _only_table(value: Number) -> Any:
-    table = functools.reduce(operator.add, (part.table for part in value.tiles))
-    return table + value.const
+def _only_tiles(value: Number) -> Number:
+    """Return the parts of a number that depend on elements."""
+    return replace(value, const=0, outer=())
 
 
 def classes(codes: Sequence[Any]) -> tuple[Any, list[Any]]:
@@ -109,25 +104,21 @@ def numbered(array: Any) -> tuple[Any, Any]:
 
 
 def elementwise(
-    function: Callable[..., Any],
-    values: Sequence[Known],
-    shape: tuple[int, ...],
-    dimensions: int,
-    *,
-    truth: bool = False,
+    function: Callable[..., Any], values: Sequence[Known], *, truth: bool = False
 ) -> Any:
     """Return *function* of the known *values* as a Number or, with *truth*, as a Mask.
 
     *function* gets arrays whose first axis is the class, followed by those of the tile.
     """
+    shape = shape_of(*values)
     if all(not one.tiles for one in values):
-        arrays = [outer_of(one, dimensions) for one in values]
+        arrays = [outer_of(one) for one in values]
         fits(*arrays)
         found = function(*arrays)
         return mask_outer(found, shape) if truth else of_outer(found, shape)
     codes: list[Any] = []
     for one in values:
-        codes.append(outer_of(one, dimensions))
+        codes.append(outer_of(one))
         codes += [each.index for each in one.tiles if each.index is not None]
     index, rows = classes(codes)
     following = iter(rows)
@@ -137,12 +128,12 @@ def elementwise(
     return mask_table(found, index, shape) if truth else of_table(found, index, shape)
 
 
-def outer_of(value: Known, dimensions: int) -> Any:
+def outer_of(value: Known) -> Any:
     """Return the outer part of *value* as one array."""
     if isinstance(value, Number):
-        return total(value, dimensions)
+        return total(value)
     if not value.outer:
-        return np.ones((1,) * dimensions, bool)
+        return np.ones((1,) * AXES, bool)
     fits(*value.outer)
     return functools.reduce(operator.and_, value.outer)
 
@@ -158,31 +149,6 @@ def _table(value: Known, rows: Any, rank: int) -> Any:
     return found.astype(bool) if isinstance(value, Mask) else found
 
 
-def compared(
-    name: str, one: Number, other: Number, shape: tuple[int, ...], dimensions: int
-) -> Mask:
-    """Return the mask of a comparison: eq, ne, slt, sle, sgt or sge."""
-    difference = add(one, scaled(other, -1), shape)
-    function = COMPARISONS[name]
-    if not difference.tiles:
-        low, high = difference.low, difference.high
-        for found in (function(low, 0), function(high, 0)):
-            if name in {"slt", "sle", "sgt", "sge"} and function(low, 0) == function(high, 0):
-                return Mask(shape=shape) if found else false(dimensions, shape)
-        return mask_outer(function(total(difference, dimensions), 0), shape)
-    low = sum(part.low for part in difference.tiles)
-    high = sum(part.high for part in difference.tiles)
-    clipped = np.clip(total(difference, dimensions), -high - 1, 1 - low)
-    tiles = replace(difference, const=0, outer=())
-    return elementwise(  # type: ignore[no-any-return]
-        lambda outer, table: function(outer + table, 0),
-        [of_outer(clipped), tiles],
-        shape,
-        dimensions,
-        truth=True,
-    )
-
-
 COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
     "eq": operator.eq,
     "ne": operator.ne,
@@ -193,110 +159,120 @@ COMPARISONS: dict[str, Callable[[Any, Any], Any]] = {
 }
 
 
-def least(one: Number, other: Number, shape: tuple[int, ...], dimensions: int) -> Number:
-    """Return the minimum of two numbers."""
-    difference = add(one, scaled(other, -1), shape)
-    if difference.high <= 0:
-        return replace(one, shape=shape)
-    if difference.low >= 0:
-        return replace(other, shape=shape)
+def compared(name: str, one: Number, other: Number) -> Mask:
+    """Return the mask of a comparison by its name in COMPARISONS."""
+    difference, function = add(one, scaled(other, -1)), COMPARISONS[name]
     if not difference.tiles:
-        low = np.minimum(total(difference, dimensions), 0)
-        return add(other, of_outer(low), shape)
+        least, most = function(difference.low, 0), function(difference.high, 0)
+        if name not in {"eq", "ne"} and least == most:
+            return Mask(shape=difference.shape) if least else false(difference.shape)
+        return mask_outer(function(total(difference), 0), difference.shape)
+    low, high = _limits(difference)
+    clipped = np.clip(total(difference), -high - 1, 1 - low)
+    return elementwise(  # type: ignore[no-any-return]
+        lambda outer, table: function(outer + table, 0),
+        [of_outer(clipped), _only_tiles(difference)],
+        truth=True,
+    )
+
+
+def _limits(value: Number) -> tuple[int, int]:
+    """Return the limits of the sum of the parts that depend on elements."""
+    return sum(part.low for part in value.tiles), sum(part.high for part in value.tiles)
+
+
+def least(one: Number, other: Number) -> Number:
+    """Return the minimum of two numbers."""
+    difference = add(one, scaled(other, -1))
+    if difference.high <= 0:
+        return replace(one, shape=difference.shape)
+    if difference.low >= 0:
+        return replace(other, shape=difference.shape)
+    if not difference.tiles:
+        return add(other, of_outer(np.minimum(total(difference), 0)))
     # other + min(outer + tile, 0): where all of the tile is below 0, outer leaves the minimum.
-    low = sum(part.low for part in difference.tiles)
-    high = sum(part.high for part in difference.tiles)
-    outer = total(difference, dimensions)
-    inner = np.clip(outer, -high, -low)
-    tiles = elementwise(
+    low, high = _limits(difference)
+    outer = total(difference)
+    mixed = elementwise(
         lambda left, table: np.minimum(left + table, 0),
-        [of_outer(inner), replace(difference, const=0, outer=())],
-        shape,
-        dimensions,
+        [of_outer(np.clip(outer, -high, -low)), _only_tiles(difference)],
     )
     below = of_outer(np.minimum(outer + high, 0))
-    return add(add(other, below, shape), tiles, shape)
+    return add(add(other, below), mixed)
 
 
-def floor_divided(value: Number, divisor: int, shape: tuple[int, ...], dimensions: int) -> Number:
+def floor_divided(value: Number, divisor: int) -> Number:
     """Return *value*, which is fully known, divided by a positive *divisor* and rounded down."""
     if not value.tiles:
         if value.low // divisor == value.high // divisor:
-            return Number(value.low // divisor, shape=shape)
-        return of_outer(total(value, dimensions) // divisor, shape)
-    low = sum(part.low for part in value.tiles)
-    high = sum(part.high for part in value.tiles)
-    outer = total(value, dimensions) + low  # so that tiles are non-negative below
+            return Number(value.low // divisor, shape=value.shape)
+        return of_outer(total(value) // divisor, value.shape)
+    low, high = _limits(value)
+    outer = total(value) + low  # so that tiles are non-negative below
     quotient, rest = np.divmod(outer, divisor)
     wraps = rest + (high - low) >= divisor
-    tiles = elementwise(
+    mixed = elementwise(
         lambda left, table: (left + table - low) // divisor,
-        [of_outer(np.where(wraps, rest, 0)), replace(value, const=0, outer=())],
-        shape,
-        dimensions,
+        [of_outer(np.where(wraps, rest, 0)), _only_tiles(value)],
     )
-    return add(of_outer(quotient), tiles, shape)
+    return add(of_outer(quotient), mixed)
 
 
-def wrapped(value: Number, bits: int, dimensions: int) -> Number:
+def wrapped(value: Number, bits: int) -> Number:
     """Return *value* wrapped to a signed number of *bits* bits."""
     limit = 1 << (bits - 1)
     if -limit <= value.low and value.high < limit:
         return value
     if not value.hidden and len(value.outer) > 1:
-        value = add(
-            of_outer(total(value, dimensions)), replace(value, const=0, outer=()), value.shape
-        )
+        value = add(of_outer(total(value)), _only_tiles(value))
         if -limit <= value.low and value.high < limit:
             return value
     known = replace(value, hidden=())
     if bits < 64:  # noqa: PLR2004
-        known = elementwise(
-            lambda array: ((array + limit) & (2 * limit - 1)) - limit,
-            [known],
-            value.shape,
-            dimensions,
-        )
+        known = elementwise(lambda array: ((array + limit) & (2 * limit - 1)) - limit, [known])
     elif not known.tiles and not known.outer:
         known = replace(known, const=(known.const + limit) % (2 * limit) - limit)
     return replace(known, hidden=value.hidden)
 
 
-def chosen(
-    condition: Mask, one: Number, other: Number, shape: tuple[int, ...], dimensions: int
-) -> Number:
-    """Return *one* where *condition* is true, else *other*."""
-    certain = condition.constant
-    if certain is not None:
-        return replace(one if certain else other, shape=shape)
+def chosen(condition: Mask, one: Known, other: Known, key: object) -> Known:
+    """Return *one* where *condition* is true, else *other*; *key* makes what is not known."""
+    shape = shape_of(one, other, condition)
+    if one is other:
+        return one
+    if condition.constant is not None:
+        return replace(one if condition.constant else other, shape=shape)
+    if isinstance(one, Mask) and isinstance(other, Mask):
+        if condition.hidden or one.hidden or other.hidden:
+            return Mask(hidden=hidden(key, [], [condition, one, other]), shape=shape)
+        return elementwise(np.where, [condition, one, other], truth=True)  # type: ignore[no-any-return]
+    one, other = as_number(one), as_number(other)
+    if condition.hidden or {*one.hidden} != {*other.hidden}:
+        return Number(hidden=hidden(key, [], [condition, one, other]), shape=shape)
+    known = _chosen(condition, replace(one, hidden=()), replace(other, hidden=()))
+    return replace(known, hidden=one.hidden, shape=shape)
+
+
+def _chosen(condition: Mask, one: Number, other: Number) -> Number:
     if one == other:
-        return replace(one, shape=shape)
+        return one
     if not (condition.tiles or one.tiles or other.tiles):
-        return elementwise(np.where, [condition, one, other], shape, dimensions)  # type: ignore[no-any-return]
-    truth = _kinds(condition, shape, dimensions)
-    first, second = total(one, dimensions), total(other, dimensions)
-    mixed = truth == 2  # noqa: PLR2004
+        return elementwise(np.where, [condition, one, other])  # type: ignore[no-any-return]
+    truth = _kinds(condition)
+    first, second = total(one), total(other)
     fits(truth, first, second)
     base = np.where(truth == 1, first, second)
-    apart = np.where(mixed, first - second, 0)
-    tiles = elementwise(
+    apart = np.where(truth == 2, first - second, 0)  # noqa: PLR2004
+    mixed = elementwise(
         lambda when, difference, kind, left, right: np.where(
             when, np.where(kind > 1, difference, 0) + left, right
         ),
-        [
-            condition,
-            of_outer(apart),
-            of_outer(truth),
-            replace(one, const=0, outer=()),
-            replace(other, const=0, outer=()),
-        ],
-        shape,
-        dimensions,
+        [condition, of_outer(apart), of_outer(truth), _only_tiles(one), _only_tiles(other)],
     )
-    return add(of_outer(base), tiles, shape)
+    return add(of_outer(base), mixed)
 
 
-def _kinds(condition: Mask, shape: tuple[int, ...], dimensions: int) -> Any:
+def _kinds(condition: Mask) -> Any:
     """Return 0 where no element of *condition* is true, 1 where all are, otherwise 2."""
 
     def kind(array: Any) -> Any:
@@ -306,50 +282,49 @@ def _kinds(condition: Mask, shape: tuple[int, ...], dimensions: int) -> Any:
         )
 
     if not condition.tiles:
-        return outer_of(condition, dimensions).astype("int64")
-    found = elementwise(kind, [condition], (*shape,), dimensions)
-    return total(found, dimensions)
+        return outer_of(condition).astype("int64")
+    return total(elementwise(kind, [condition]))
 
 
-def both(one: Mask, other: Mask, shape: tuple[int, ...]) -> Mask:
+def both(one: Mask, other: Mask) -> Mask:
     """Return the conjunction of two masks."""
     return Mask(
         (*one.outer, *(each for each in other.outer if not any(each is old for old in one.outer))),
         (*one.tiles, *(each for each in other.tiles if each not in one.tiles)),
         (*one.hidden, *(each for each in other.hidden if each not in one.hidden)),
-        shape,
+        shape_of(one, other),
     )
 
 
-def either(one: Mask, other: Mask, shape: tuple[int, ...], dimensions: int) -> Mask:
+def either(one: Mask, other: Mask) -> Mask:
     """Return the disjunction of two masks."""
     for first, second in ((one, other), (other, one)):
         if first.constant is not None:
-            return replace(first if first.constant else second, shape=shape)
-    return elementwise(operator.or_, [one, other], shape, dimensions, truth=True)  # type: ignore[no-any-return]
+            return replace(first if first.constant else second, shape=shape_of(one, other))
+    return elementwise(operator.or_, [one, other], truth=True)  # type: ignore[no-any-return]
 
 
-def inverted(one: Mask, dimensions: int) -> Mask:
+def inverted(one: Mask) -> Mask:
     """Return the negation of a mask."""
     if one.constant is not None:
-        return false(dimensions, one.shape) if one.constant else Mask(shape=one.shape)
-    return elementwise(operator.invert, [one], one.shape, dimensions, truth=True)  # type: ignore[no-any-return]
+        return false(one.shape) if one.constant else Mask(shape=one.shape)
+    return elementwise(operator.invert, [one], truth=True)  # type: ignore[no-any-return]
 
 
-def as_number(value: Known, shape: tuple[int, ...], dimensions: int) -> Number:
+def as_number(value: Known) -> Number:
     """Return a mask as a number, 0 or 1."""
     if isinstance(value, Number):
         return value
     if value.constant is not None:
-        return number(value.constant, shape)
-    return elementwise(lambda one: one.astype("int64"), [value], shape, dimensions)  # type: ignore[no-any-return]
+        return number(value.constant, value.shape)
+    return elementwise(lambda one: one.astype("int64"), [value])  # type: ignore[no-any-return]
 
 
-def as_mask(value: Known, shape: tuple[int, ...], dimensions: int) -> Mask:
+def as_mask(value: Known) -> Mask:
     """Return a number as a mask of its lowest bit."""
     if isinstance(value, Mask):
         return value
-    return elementwise(lambda one: one & 1 == 1, [value], shape, dimensions, truth=True)  # type: ignore[no-any-return]
+    return elementwise(lambda one: one & 1 == 1, [value], truth=True)  # type: ignore[no-any-return]
 
 
 def reshaped(
@@ -360,5 +335,19 @@ def reshaped(
 ) -> Known:
     """Return *value* with *change* applied to its tables and *dims* to its unknown dimensions."""
     unknown = tuple(replace(one, dims=dims(one.dims)) for one in value.hidden)
-    tiles = tuple(replace(one, table=change(one.table)) for one in value.tiles)
-    return replace(value, tiles=tiles, hidden=unknown, shape=shape)
+    tables = tuple(replace(one, table=change(one.table)) for one in value.tiles)
+    return replace(value, tiles=tables, hidden=unknown, shape=shape)
+
+
+def settled(value: Known) -> Known:
+    """Return *value* with tables that are equal for all elements turned into outer arrays."""
+    shape = value.shape
+    if isinstance(value, Mask):
+        made = replace(value, tiles=())
+        for one in value.tiles:
+            made = both(made, mask_table(one.table, one.index, shape))
+        return made
+    summed = replace(value, tiles=())
+    for one in value.tiles:
+        summed = add(summed, of_table(one.table, one.index, shape))
+    return summed

@@ -45,6 +45,7 @@ _RESULTS = re.compile(r"%([\w$.\-]+)(?::(\d+))?")
 _LINE = re.compile(r'(?:(%[^=]*?) = )?(?:"([\w.$]+)"|([\w.$]+))(.*)')
 _STRING = re.compile(r'"((?:[^"\\]|\\.)*)"')
 _LABEL = re.compile(r"\^([\w$.\-]+)(?:\((.*)\))?:")
+_BOUNDS = re.compile(r"(?: unsigned)? %([\w$.\-]+) = (%\S+) to (%\S+) step (%\S+?)(?: |$)")
 _CARRIED = re.compile(r"%([\w$.\-]+) = %([\w$.\-]+)(?:#(\d+))?")
 
 
@@ -124,29 +125,18 @@ class _Reader:
             start += count
 
     def _carried(self, operation: Operation) -> list[Value]:
-        text = operation.text
-        pairs = _CARRIED.findall(text)
+        """Set what a loop is given, and return the arguments of its body."""
+        pairs, given, arguments = _CARRIED.findall(operation.text), list[Value](), list[Value]()
         if operation.name == "scf.for":
-            match = re.match(
-                r"(?: unsigned)? %([\w$.\-]+) = (%\S+) to (%\S+) step (%\S+?)(?: |$)", text
-            )
+            match = _BOUNDS.match(operation.text)
             if match is None:
                 self._bad("is a loop without bounds")
-            bounds = [self._value(*mlir.OPERAND.findall(match[place])[0]) for place in (2, 3, 4)]
-            variable = Value(match[1], bounds[0].type)
-            pairs = pairs[1:]
-            operation.operands = [*bounds, *(self._value(*one[1:]) for one in pairs)]
-            arguments = [variable]
-        else:
-            operation.operands = [self._value(*one[1:]) for one in pairs]
-            arguments = []
-        arguments += [
-            Value(one[0], value.type)
-            for one, value in zip(
-                pairs, operation.operands[len(operation.operands) - len(pairs) :], strict=True
-            )
-        ]
-        return arguments
+            given = [self._value(*mlir.OPERAND.findall(match[place])[0]) for place in (2, 3, 4)]
+            arguments, pairs = [Value(match[1], given[0].type)], pairs[1:]
+        inits = [self._value(*one[1:]) for one in pairs]
+        operation.operands = [*given, *inits]
+        named = zip(pairs, inits, strict=True)
+        return [*arguments, *(Value(one[0], value.type) for one, value in named)]
 
     def _function(self, text: str, location: str, *, opens: bool) -> None:
         match = re.match(r'\s+(public|private)?\s*@("[^"]*"|[\w$.\-]+)\(', text)

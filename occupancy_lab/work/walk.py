@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
@@ -33,13 +33,23 @@ from occupancy_lab.work.counts import (
     Loop,
     Unknown,
 )
-from occupancy_lab.work.evaluate import EITHER, Block, Evaluator, Made, Pointer, name_of, numbers_of
+from occupancy_lab.work.evaluate import (
+    EITHER,
+    Block,
+    Evaluator,
+    Made,
+    Pointer,
+    block_addresses,
+    chosen,
+    name_of,
+    numbers_of,
+)
 from occupancy_lab.work.footprint import Accessed, accessed, distinct, footprints, pieces
 from occupancy_lab.work.module import UNKNOWN_PLACE, Module, Operation, Region, Value, targets
 from occupancy_lab.work.module import Block as Blocks
 from occupancy_lab.work.samples import sampled
 from occupancy_lab.work.tickets import Counters
-from occupancy_lab.work.tiles import GRID_AXES, Mask, Number, Root, TooLargeError
+from occupancy_lab.work.tiles import AXES, GRID_AXES, Mask, Number, Root, TooLargeError
 
 MOST_STEPS, MOST_SECONDS = 200_000, 10.0
 """The most operations that a walk evaluates, and its limit of processor time: a softmax of 800,000
@@ -133,10 +143,8 @@ class Walk:
         if max(self.walked) > tiles.MOST_CELLS:
             raise TooLargeError
         kernel = module.kernel
-        self.dimensions = GRID_AXES + _depth(kernel.body)
-        sizes = [*self.walked, *[1] * (self.dimensions - GRID_AXES)]
-        self.whole = Reach((), tuple(sizes))
-        self.evaluator = Evaluator(module, grid, programs, self.dimensions, values, assume)
+        self.whole = Reach((), (*self.walked, *[1] * (AXES - GRID_AXES)))
+        self.evaluator = Evaluator(module, grid, programs, values, assume)
         self.needed = needed.needed_values(module)
         self.counters = Counters(self.evaluator)
         self.recording = True
@@ -189,6 +197,15 @@ class Walk:
             needed.divisors(self.module),
         )
 
+    @contextlib.contextmanager
+    def silently(self) -> Iterator[None]:
+        """Record nothing of what is walked."""
+        recording, self.recording = self.recording, False
+        try:
+            yield
+        finally:
+            self.recording = recording
+
     # Regions
 
     def region(self, region: Region, reach: Reach, depth: int) -> list[Made]:
@@ -236,7 +253,7 @@ class Walk:
         if len(incoming) == 1:
             return reach, values
         factor = Amount(min(one.factor.low for one, _ in incoming), whole.factor.high)
-        arrays = [self.together(one) for one, _ in incoming]
+        arrays = [one.together() for one, _ in incoming]
         either = arrays[0]
         for other in arrays[1:]:
             tiles.fits(either, other)
@@ -244,21 +261,17 @@ class Walk:
         for (_, others), array in zip(incoming[1:], arrays[1:], strict=True):
             mask = tiles.mask_outer(array)
             values = [
-                self.evaluator.chosen(mask, other, one, ("joined", id(array), place))
+                chosen(mask, other, one, ("joined", id(array), place))
                 for place, (one, other) in enumerate(zip(values, others, strict=True))
             ]
         return Reach((either,), whole.sizes, factor, whole.loops), values
-
-    def together(self, reach: Reach) -> Any:
-        """Return a reach as one array over programs and iterations."""
-        return tilewise.outer_of(Mask(reach.where), self.dimensions)
 
     def narrowed(self, reach: Reach, mask: Mask, *, truth: bool) -> Reach:
         """Return the part of *reach* for which *mask* equals *truth*."""
         if mask.hidden:
             return replace(reach, factor=Amount(0, reach.factor.high))
         if not truth:
-            mask = tilewise.inverted(mask, self.dimensions)
+            mask = tilewise.inverted(mask)
         return replace(reach, where=(*reach.where, *mask.outer))
 
     # Values
@@ -275,13 +288,13 @@ class Walk:
         (number,) = numbers_of(value)
         if number.hidden:
             return Mask(hidden=number.hidden, shape=number.shape)
-        return tilewise.as_mask(number, number.shape, self.dimensions)
+        return tilewise.as_mask(number)
 
     def number(self, value: Value) -> Number:
         """Return a value as a number."""
         found = self.value(value)
         if isinstance(found, Mask) and not found.hidden:
-            return tilewise.as_number(found, found.shape, self.dimensions)
+            return tilewise.as_number(found)
         (number,) = numbers_of(found)[:1]
         return number if isinstance(number, Number) else Number(hidden=number.hidden)
 
@@ -328,7 +341,7 @@ class Walk:
         is_atomic = operation.name == "tt.atomic_rmw"
         if not is_atomic or self.follows_turns or (not depth and reach.where):
             return None
-        turns = self.axis_array(GRID_AXES if depth else 0, reach.sizes[GRID_AXES] if depth else 1)
+        turns = tiles.along(GRID_AXES, reach.sizes[GRID_AXES] if depth else 1)
         found = self.counters.ticket(operation, operands, turns, depth)
         if found is not None and self.recording:
             self.assume(Root(name_of(operation), self.module.place(operation)), IN_TURN)
@@ -371,7 +384,7 @@ class Walk:
                 if len(there) < 2:  # noqa: PLR2004
                     self.env[result] = there[0] if there else Number(shape=result.type.shape)
                 else:
-                    self.env[result] = self.evaluator.chosen(condition, there[0], there[1], result)
+                    self.env[result] = chosen(condition, there[0], there[1], result)
 
     def ways(self, operation: Operation, reach: Reach) -> list[Reach]:
         """Return the reaches that take and do not take a branch, and record their counts."""
@@ -392,12 +405,6 @@ class Walk:
         for root in sorted(roots, key=lambda one: (one.name, str(one.place))):
             place = root.place or UNKNOWN_PLACE
             self.unknowns.setdefault((root, steers), Unknown(place, root.name, steers, assumed))
-
-    def axis_array(self, axis: int, size: int) -> Any:
-        """Return 0, 1, 2 ... along an outer axis."""
-        shape = [1] * self.dimensions
-        shape[axis] = size
-        return np.arange(size).reshape(shape)
 
     # Accesses
 
@@ -482,7 +489,7 @@ class Walk:
             else:
                 offsets, checked = list(base.offsets), operation.numbers("boundaryCheck")
             return (
-                *self.evaluator.block_addresses(base, offsets, shape, inside.item_bytes, checked),
+                *block_addresses(base, offsets, shape, inside.item_bytes, checked),
                 inside.item_bytes,
                 shape,
             )
@@ -539,7 +546,7 @@ def _of_rows(numbers: Number, count_: int) -> Number:
     """Return *numbers* minus the number of each row of a block."""
     column = tilewise.reshaped(numbers, (count_, 1), lambda table: table[..., None], frozenset)
     own = tiles.of_table(-np.arange(count_).reshape(1, -1, 1), None, (count_, 1))
-    return tiles.add(column, own, (count_, 1))  # type: ignore[arg-type] # a number stays one
+    return tiles.add(column, own)  # type: ignore[arg-type] # a number stays one
 
 
 def _with_overlaps(found: Sequence[Footprint]) -> tuple[Footprint, ...]:
@@ -572,18 +579,6 @@ def _forward(region: Region) -> list[Blocks]:
         return [blocks[name] for name in TopologicalSorter(before).static_order()]
     except (CycleError, KeyError) as error:
         raise WorkError from error
-
-
-def _depth(region: Region) -> int:
-    return max(
-        (
-            (one.name in {"scf.for", "scf.while"}) + max(map(_depth, one.regions), default=0)
-            for block in region.blocks
-            for one in block.operations
-            if one.regions
-        ),
-        default=0,
-    )
 
 
 BARRIERS = frozenset({"gpu.barrier", "ttg.local_barrier", "ttg.barrier"})

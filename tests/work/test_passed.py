@@ -60,38 +60,6 @@ def test_arguments_lie_where_ptx_has_its_parameters() -> None:
     assert seen > 300
 
 
-@given(
-    st.sampled_from(("int8", "int16", "int32", "int64", "uint8")),
-    st.lists(st.integers(0, 127), min_size=1, max_size=9),
-    st.data(),
-)
-def test_loads_find_what_is_in_a_tensor(
-    dtype: str, numbers: list[int], data: st.DataObject
-) -> None:
-    """A load from a tensor with known contents finds them, sign-extended."""
-    numbers = [-one if one % 2 and dtype != "uint8" else one for one in numbers]
-    launch = next(one for one in with_ptx if one.kernel == "add_kernel")
-    name = next(iter(launch.arguments))
-    arguments = {**launch.arguments, name: Pointer(dtype, 1 << 20)}
-    elf = read_elf(launch.cubin, EM_CUDA, "a cubin")
-    names = parameters_of(launch.ttir, launch.kernel)
-    found = Passed.of_cubin(elf, launch.kernel, names, arguments, {name: numbers})
-    size = np.dtype(dtype).itemsize
-    asked = data.draw(st.lists(st.integers(0, len(numbers) - 1), min_size=4, max_size=4))
-    address = np.array([asked]) * size + (1 << 40) + MIDDLE
-    registers = max(size // 4, 1)
-    active = np.full((1, 4), fill_value=True)
-    loaded = found.loaded(address, active, size, registers, signed=dtype.startswith("i"))
-    both = sum(one[0].astype(np.int64) << 32 * place for place, one in enumerate(loaded))
-    bits = max(8 * size, 32)
-    assert both.tolist() == [(numbers[one] + (1 << bits)) % (1 << bits) for one in asked] or (
-        bits == 64 and both.view(np.int64).tolist() == [numbers[one] for one in asked]
-    )
-    found.forget(name)
-    assert found.loaded(address, active, size, registers, signed=True) == [None] * registers
-    assert not found.has_values
-
-
 def test_threads_that_do_not_load_have_no_say_in_what_is_loaded() -> None:
     """In a branch that the first programs do not take, their addresses may be of another tensor."""
     tensors = {name: Pointer("int32", 8) for name in "xy"}
@@ -104,17 +72,29 @@ def test_threads_that_do_not_load_have_no_say_in_what_is_loaded() -> None:
     assert given.loaded(address, np.full((1, 2), fill_value=True), 4, 1, signed=True) == [None]
 
 
-@given(width=st.sampled_from([1, 2, 4, 8]), first=st.integers(0, 999), signed=st.booleans())
-def test_loads_of_random_elements_are_their_bytes(width: int, first: int, *, signed: bool) -> None:
-    """A load finds the bytes of the elements that are assumed, whatever its width is."""
+@given(
+    width=st.sampled_from([1, 2, 4, 8]),
+    first=st.integers(0, 999),
+    signed=st.booleans(),
+    assumed=st.booleans(),
+)
+def test_loads_find_the_bytes_of_a_tensor(
+    width: int, first: int, *, signed: bool, assumed: bool
+) -> None:
+    """A load finds the bytes of known or assumed elements, sign-extended, whatever its width is."""
     limit = min(1 << 8 * width - 1, 10**17)
     numbers = RandomNumbers(-limit, limit - 1)
-    signs = np.dtype(f"i{width}")
-    held = elements(numbers, np.arange(1024)).astype(signs).tobytes()
-    tensor = Passed(["x"], {"x": Pointer(f"int{8 * width}", 1 << 20)}, {"x": numbers}, {0: (0, 8)})
-    address = np.full((1, 1), (1 << TENSOR_BITS) + MIDDLE + 8 * (first // 8), np.int64)
+    known = elements(numbers, np.arange(1024))
+    held, at = known.astype(np.dtype(f"i{width}")).tobytes(), 8 * (first // 8)
+    values = {"x": numbers if assumed else known.tolist()}
+    tensor = Passed(["x"], {"x": Pointer(f"int{8 * width}", 1 << 20)}, values, {0: (0, 8)})
+    address = np.full((1, 1), (1 << TENSOR_BITS) + MIDDLE + at, np.int64)
     for size, registers in ((1, 1), (2, 1), (4, 1), (8, 2), (16, 4)):
         loaded = tensor.loaded(address, address > 0, size, registers, signed=signed)
         found = b"".join(int(one[0, 0]).to_bytes(4, "little") for one in loaded)
-        at = 8 * (first // 8)
-        assert found[:size] == held[at : at + size]
+        expected = held[at : at + size]
+        sign = b"\xff" if signed and expected[-1] >> 7 else b"\0"
+        assert found == expected + sign * (len(found) - size)
+    tensor.forget("x")
+    assert tensor.loaded(address, address > 0, 4, 1, signed=signed) == [None]
+    assert not tensor.has_values
