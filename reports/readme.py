@@ -367,23 +367,16 @@ def _stages(table: pd.DataFrame) -> str:
 
 
 def units() -> str:
-    """Return the properties of both GPUs' units, and the rate of each dtype's fastest product."""
+    """Return the properties of both GPUs' units."""
     found = [
         json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
         for gpu in GPUS
     ]
     lines = ["| | H100 | H200 | unit | |", "| --- | --: | --: | --- | --- |"]
     for field in dataclasses.fields(Units):
-        if field.name != "products":
-            values = " | ".join(f"{one[field.name]:.4g}" for one in found)
-            unit, meaning = field.metadata["unit"], field.metadata["meaning"]
-            lines.append(f"| {field.name} | {values} | {unit} | {meaning} |")
-    for dtype in dict.fromkeys(one["dtype"] for one in found[0]["products"]):
-        rates = " | ".join(
-            f"{max(each['tflops'] or 0.0 for each in some if each['dtype'] == dtype):.0f}"
-            for some in (one["products"] for one in found)
-        )
-        lines.append(f"| {dtype} | {rates} | TFLOP/s | tensor cores, with the fastest tile |")
+        values = " | ".join(f"{one[field.name]:.4g}" for one in found)
+        unit, meaning = field.metadata["unit"], field.metadata["meaning"]
+        lines.append(f"| {field.name} | {values} | {unit} | {meaning} |")
     return "\n".join(lines)
 
 

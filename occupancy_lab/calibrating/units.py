@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -25,26 +24,10 @@ from occupancy_lab.files import refused
 from occupancy_lab.measuring.measure import conditions
 from occupancy_lab.measuring.process import chosen_devices
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
-from occupancy_lab.text.words import formatted
 from occupancy_lab.throughput.calibrations import Calibration, calibration_path, keep_calibration
 
 if TYPE_CHECKING:
     import torch
-
-
-@dataclass(frozen=True, slots=True)
-class Product:
-    """The rate at which tensor cores multiply tiles that stay in shared memory."""
-
-    dtype: str
-    """The operands' dtype in torch; float32 is rounded to TF32."""
-    m: int
-    n: int
-    num_warps: int
-    tflops: float | None
-    """1e12 multiplications and additions per second (of integers for int8), of the whole GPU."""
-    mhz: float | None
-    """The multiprocessors' clock at the same time."""
 
 
 def _unit(unit: str, meaning: str) -> Any:
@@ -57,11 +40,8 @@ class Units:
 
     launch_us: float | None = _unit("us", "a launch of one empty program, the L2 cache empty")
     dispatch_us: float | None = _unit("us", "from the start of one program to the next, whole GPU")
-    l1_cycles: float | None = _unit("cycles", "until a load is there from the L1 cache")
-    l2_cycles: float | None = _unit("cycles", "the same from the L2 cache, which is idle")
+    l2_cycles: float | None = _unit("cycles", "until a load is there from an idle L2 cache")
     memory_cycles: float | None = _unit("cycles", "the same from device memory, which is idle")
-    shared_cycles: float | None = _unit("cycles", "the same from shared memory")
-    atomic_cycles: float | None = _unit("cycles", "until the result of an atomic add is there")
     atomic_same_cycles: float | None = _unit(
         "cycles", "between two adds of the whole GPU to one address"
     )
@@ -76,67 +56,29 @@ class Units:
     )
     l2_stores: float | None = _unit("1/cycle/SM", "the same of stores")
     memory_alone_bytes: float | None = _unit("B/cycle/SM", "from device memory by one alone")
-    shared_bytes: float | None = _unit("B/cycle/SM", "read from shared memory")
     local_bytes: float | None = _unit(
         "B/cycle/SM", "local memory past the L1 cache, loaded and stored"
     )
-    fma_results: float | None = _unit("1/cycle/SM", "FP32 multiply-adds")
-    integer_results: float | None = _unit("1/cycle/SM", "32-bit integer logic")
-    special_results: float | None = _unit("1/cycle/SM", "special functions (ex2)")
     code_cycles: float | None = _unit(
         "cycles", "for 128 bytes of straight code that no cache has, beyond issuing it"
     )
-    clock_mhz: float | None = _unit("MHz", "the multiprocessors' clock while all do FP32 work")
-    products: tuple[Product, ...] | None = _unit("TFLOP/s", "tensor cores, by dtype and tile")
 
     def numbers(self) -> dict[str, float]:
-        """Return the measured numbers by name, without the products."""
-        found = {name: getattr(self, name) for name in MEASURES if name != "products"}
-        return {name: value for name, value in found.items() if value is not None}
+        """Return the measured numbers by name."""
+        return {
+            name: value for name, value in dataclasses.asdict(self).items() if value is not None
+        }
 
     def to_section(self) -> Section:
-        """Return a table of the measured numbers, and one of the tensor cores' products."""
+        """Return a table of the measured numbers."""
         fields = {field.name: field.metadata for field in dataclasses.fields(self)}
         rows = tuple(
             (name, f"{value:.4g}", fields[name]["unit"], fields[name]["meaning"])
             for name, value in self.numbers().items()
         )
-        products = tuple(
-            (
-                one.dtype,
-                f"{one.m} x {one.n}",
-                *(formatted(number, ".0f") for number in (one.num_warps, one.tflops, one.mhz)),
-            )
-            for one in self.products or ()
-        )
-        tables = [Table(("", "value", "unit", ""), rows, prose=True)]
-        if products:
-            tables.append(Table(("dtype", "tile", "warps", "TFLOP/s", "MHz"), products))
-        return Section("Units", tuple(tables))
+        return Section("Units", (Table(("", "value", "unit", ""), rows, prose=True),))
 
 
-@dataclass(frozen=True, slots=True)
-class Ticks:
-    """The notes of the programs of some launches, which all did the same."""
-
-    rows: Sequence[Sequence[int]]
-    """A row for each program, as in `kernels.NOTED`."""
-
-    @property
-    def cycles(self) -> float:
-        """The median time of a program."""
-        return statistics.median(last - first for first, last, *_ in self.rows)
-
-    @property
-    def mhz(self) -> float | None:
-        """The multiprocessors' clock at the same time; None if the time is too short to tell."""
-        ns = statistics.median(ended - began for _, _, began, ended, _ in self.rows)
-        return self.cycles / ns * 1e3 if ns >= LEAST_NS else None
-
-
-LEAST_NS = 100_000
-"""The shortest time of a program from which to tell the clock: some GPUs count nanoseconds in
-thousands."""
 RUNS = 18
 """Timed launches, three bursts of the timer."""
 PROBE_RUNS = 3
@@ -155,14 +97,6 @@ L2_STEPS = 200
 SWEEP_BLOCK, SWEEP_STEPS, L2_BLOCKS, MEMORY_BLOCKS = 1 << 14, 256, 256, 1024
 """Elements of 4 bytes that a program loads at once, and how often; blocks of 16 MiB, which fit an
 L2 cache, and of 64 MiB."""
-DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8")
-TILES = ((64, 64), (128, 128), (128, 256))
-DEPTH_BYTES = 128
-"""The bytes of a row of an operand, as matrix products usually load it."""
-PRODUCT_WARPS, MOST_WARPS, MOST_SUMS = (4, 8), 16, 1 << 15
-"""Programs share a multiprocessor up to this many warps, or this many sums in registers."""
-PRODUCT_CYCLES, FLOPS_BYTES = 4_000_000, 8192
-"""The approximate cycles of a launch, if a cycle does so many FLOPs times bytes of an element."""
 
 
 class Bench:
@@ -185,10 +119,10 @@ class Bench:
         """Return the median us of each of *calls*, which take turns."""
         return [statistics.median(times) for times in self.timer.time(calls, runs=RUNS)]
 
-    def ticks(
+    def cycles(
         self, launch: Callable[[torch.Tensor], object], programs: int, *, before: bool = False
-    ) -> Ticks:
-        """Return the notes of the programs of *launch*, which takes a tensor for them.
+    ) -> float:
+        """Return the median cycles of the programs of *launch*, which takes a tensor for them.
 
         With *before*, all caches are emptied before each launch, including those of instructions.
         """
@@ -196,7 +130,7 @@ class Bench:
 
         if not self.reads_clock:
             refuse("only NVIDIA's clock is read", DriverError)
-        rows: list[list[int]] = []
+        found: list[int] = []
         for run in range(PROBE_RUNS + 1):
             noted = torch.zeros((programs, kernels.NOTED), dtype=torch.int64, device="cuda")
             if before:
@@ -204,8 +138,8 @@ class Bench:
                 self.flush(())
             launch(noted)
             if run:
-                rows += noted.tolist()
-        return Ticks(rows)
+                found += (noted[:, 1] - noted[:, 0]).tolist()
+        return statistics.median(found)
 
     def _launch(
         self,
@@ -231,17 +165,17 @@ class Bench:
         *,
         data: torch.Tensor | None = None,
         before: bool = False,
-    ) -> Ticks:
-        """Return the notes of *programs* that do *steps* of a probe."""
+    ) -> float:
+        """Return the cycles of *programs* that do *steps* of a probe."""
         probe = kernels.PROBES[name]
-        return self.ticks(
+        return self.cycles(
             lambda noted: self._launch(probe, noted, steps, data), programs, before=before
         )
 
     def step_cycles(self, name: str, steps: int, programs: int = 1, **others: Any) -> float:
         """Return the cycles of one repetition of a probe."""
         repeats = kernels.PROBES[name].repeats
-        return self.probe(name, steps, programs, **others).cycles / (steps * repeats)
+        return self.probe(name, steps, programs, **others) / (steps * repeats)
 
     def empty(self, programs: int = 1) -> None:
         """Launch programs that do nothing."""
@@ -287,7 +221,7 @@ class Bench:
             )
 
         moved = 4 * SWEEP_BLOCK * SWEEP_STEPS
-        return moved / self.ticks(launch, programs, before=before).cycles
+        return moved / self.cycles(launch, programs, before=before)
 
     def results(self, name: str, steps: int, each: float) -> float:
         """Return a multiprocessor's rate per cycle, if a thread does *each* in a step."""
@@ -295,40 +229,8 @@ class Bench:
 
     def code_cycles(self) -> float:
         """Return the cycles of waiting for a line of code."""
-        cycles = self.probe("code", 1, self.size, before=True).cycles
+        cycles = self.probe("code", 1, self.size, before=True)
         return (cycles - kernels.CODE_INSTRUCTIONS) / kernels.CODE_LINES
-
-    def products(self) -> tuple[Product, ...]:
-        """Return the tensor cores' rates by dtype and tile."""
-        return tuple(
-            self._product(dtype, m, n, num_warps)
-            for dtype, (m, n), num_warps in itertools.product(DTYPES, TILES, PRODUCT_WARPS)
-        )
-
-    def _product(self, dtype: str, m: int, n: int, num_warps: int) -> Product:
-        import torch
-
-        kind = getattr(torch, dtype)
-        k = DEPTH_BYTES // kind.itemsize
-        sums = torch.int32 if kind is torch.int8 else torch.float32
-        output = torch.empty((m, n), dtype=sums, device="cuda")
-        programs = self.size * max(min(MOST_WARPS // num_warps, MOST_SUMS // (m * n)), 1)
-        noted = torch.zeros((programs, kernels.NOTED), dtype=torch.int64, device="cuda")
-        flops = 2 * m * n * k * programs
-        steps = int(PRODUCT_CYCLES * self.size * FLOPS_BYTES / kind.itemsize / flops)
-        operands = [random_matrix(size, k, kind) for size in (m, n)]
-
-        def launch() -> None:
-            kernels.dot_kernel[(programs,)](
-                noted, output, *operands, steps, m, n, k, self.reads_clock, num_warps=num_warps
-            )
-
-        try:
-            (us,) = self.timed_us(launch)
-        except Exception:  # noqa: BLE001 - Triton's errors have no common kind
-            return Product(dtype, m, n, num_warps, None, None)
-        mhz = Ticks(noted.tolist()).mhz if self.reads_clock else None
-        return Product(dtype, m, n, num_warps, flops * steps / (us - self.empty_us[0]) / 1e6, mhz)
 
 
 def ring(size: int, device: str = "cuda") -> torch.Tensor:
@@ -344,27 +246,14 @@ def ring(size: int, device: str = "cuda") -> torch.Tensor:
     return lines
 
 
-def random_matrix(rows: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
-    """Return a matrix of random numbers on the current GPU; int8 uses all 256 values."""
-    import torch
-
-    if dtype is torch.int8:
-        return torch.randint(-128, 128, (rows, cols), dtype=dtype, device="cuda")
-    return torch.randn((rows, cols), device="cuda").to(dtype)
-
-
-CHAINS = len(kernels.CHAINS)
 MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
     {
         "launch_us": lambda on: on.empty_us[0],
         "dispatch_us": lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
-        "l1_cycles": lambda on: on.step_cycles("l1", 256, data=ring(LINE_BYTES)),
         "l2_cycles": lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
         "memory_cycles": lambda on: on.chase_cycles(
             ring(MEMORY_RING_BYTES), MEMORY_LOADS, before=True
         ),
-        "shared_cycles": lambda on: on.step_cycles("shared", 512),
-        "atomic_cycles": lambda on: on.step_cycles("atomic", 128, on.size, data=on.zeros()),
         "atomic_same_cycles": lambda on: (
             on.step_cycles("atomic same", 256, on.size, data=on.zeros()) / on.size
         ),
@@ -379,14 +268,8 @@ MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
         "l2_loads": lambda on: on.results("l2 loads", L2_STEPS, kernels.LINE_SECTORS),
         "l2_stores": lambda on: on.results("l2 stores", L2_STEPS, kernels.LINE_SECTORS),
         "memory_alone_bytes": lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),
-        "shared_bytes": lambda on: on.results("shared bytes", 256, kernels.SHARED_BYTES_A_STEP),
         "local_bytes": lambda on: on.results("local bytes", 640, kernels.LOCAL_BYTES_A_STEP),
-        "fma_results": lambda on: on.results("fma", 2000, CHAINS),
-        "integer_results": lambda on: on.results("integer", 1000, CHAINS),
-        "special_results": lambda on: on.results("special", 256, CHAINS),
         "code_cycles": Bench.code_cycles,
-        "clock_mhz": lambda on: on.probe("fma", 8000, on.size).mhz,
-        "products": Bench.products,
     }
 )
 """How each field of `Units` is measured, beginning with those that others need."""

@@ -19,7 +19,7 @@ def made(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Calibrated
     """Return the calibration of a simulated H200."""
     put_here(monkeypatch, "h200")
     monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(units, "measure_units", lambda: Units(l1_cycles=34.2))
+    monkeypatch.setattr(units, "measure_units", lambda: Units(l2_cycles=34.2))
     monkeypatch.setattr(units, "conditions", lambda: CONDITIONS)
     yield calibrate_here()
     calibrations._calibrations.cache_clear()
@@ -30,7 +30,7 @@ def test_calibration_is_kept_for_predictions(made: Calibrated) -> None:
     assert made.path == calibration_path("h200")
     assert Calibration.read(made.path.read_text(encoding="utf-8")) == made.calibration
     assert made.calibration == Calibration(
-        "h200", "NVIDIA H200", "2026-11-21", "2.11.0", "3.6.0", {"l1_cycles": 34.2}
+        "h200", "NVIDIA H200", "2026-11-21", "2.11.0", "3.6.0", {"l2_cycles": 34.2}
     )
     assert made.seconds > 0
 

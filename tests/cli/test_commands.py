@@ -50,11 +50,11 @@ def test_measured_sweep_uses_the_devices(launches: Launches) -> None:
 
 def test_calibrate_prints_the_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A calibration is printed, as words and as JSON."""
-    made = Calibrated(CALIBRATION, tmp_path / "h200.json", 34.4, Units(l1_cycles=34.2))
+    made = Calibrated(CALIBRATION, tmp_path / "h200.json", 34.4, Units(l2_cycles=34.2))
     monkeypatch.setattr("occupancy_lab.calibrating.units.calibrate_here", lambda: made)
     done = run("calibrate")
     assert done.returncode == 0
-    assert "l1_cycles" in done.stdout
+    assert "l2_cycles" in done.stdout
     assert values_of(run("calibrate", "--json").stdout)["device"] == "NVIDIA H200"
 
 
