@@ -31,7 +31,7 @@ import record_tunes
 from record_files import read_table
 
 from occupancy_lab import Config, Problem, explain, load_kernel
-from occupancy_lab.calibrating.units import Units
+from occupancy_lab.calibrating.units import UNITS
 from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.store import CACHE_VARIABLE
 from occupancy_lab.evaluating import evaluate
@@ -373,10 +373,9 @@ def units() -> str:
         for gpu in GPUS
     ]
     lines = ["| | H100 | H200 | unit | |", "| --- | --: | --: | --- | --- |"]
-    for field in dataclasses.fields(Units):
-        values = " | ".join(f"{one[field.name]:.4g}" for one in found)
-        unit, meaning = field.metadata["unit"], field.metadata["meaning"]
-        lines.append(f"| {field.name} | {values} | {unit} | {meaning} |")
+    for name, unit in UNITS.items():
+        values = " | ".join(f"{one[name]:.4g}" for one in found)
+        lines.append(f"| {name} | {values} | {unit.unit} | {unit.meaning} |")
     return "\n".join(lines)
 
 

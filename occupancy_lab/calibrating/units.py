@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import unit_kernels as kernels
@@ -28,55 +27,6 @@ from occupancy_lab.throughput.calibrations import Calibration, calibration_path,
 
 if TYPE_CHECKING:
     import torch
-
-
-def _unit(unit: str, meaning: str) -> Any:
-    return dataclasses.field(default=None, metadata={"unit": unit, "meaning": meaning})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Units:
-    """The rates of the units of one GPU; None for those that could not be measured."""
-
-    launch_us: float | None = _unit("us", "a launch of one empty program, the L2 cache empty")
-    dispatch_us: float | None = _unit("us", "from the start of one program to the next, whole GPU")
-    l2_cycles: float | None = _unit("cycles", "until a load is there from an idle L2 cache")
-    memory_cycles: float | None = _unit("cycles", "the same from device memory, which is idle")
-    atomic_same_cycles: float | None = _unit(
-        "cycles", "between two adds of the whole GPU to one address"
-    )
-    atomic_adds: float | None = _unit("adds/cycle/SM", "atomic adds to neighbouring addresses")
-    read_gbs: float | None = _unit("GB/s", "device memory, read only")
-    write_gbs: float | None = _unit("GB/s", "device memory, written only")
-    copy_gbs: float | None = _unit("GB/s", "device memory, read and written, bytes of both")
-    l2_bytes: float | None = _unit("B/cycle/SM", "read from the L2 cache by all multiprocessors")
-    l2_alone_bytes: float | None = _unit("B/cycle/SM", "the same by one alone")
-    l2_loads: float | None = _unit(
-        "1/cycle/SM", "loads of 4 bytes, each of another cache line, that the L2 cache serves"
-    )
-    l2_stores: float | None = _unit("1/cycle/SM", "the same of stores")
-    memory_alone_bytes: float | None = _unit("B/cycle/SM", "from device memory by one alone")
-    local_bytes: float | None = _unit(
-        "B/cycle/SM", "local memory past the L1 cache, loaded and stored"
-    )
-    code_cycles: float | None = _unit(
-        "cycles", "for 128 bytes of straight code that no cache has, beyond issuing it"
-    )
-
-    def numbers(self) -> dict[str, float]:
-        """Return the measured numbers by name."""
-        return {
-            name: value for name, value in dataclasses.asdict(self).items() if value is not None
-        }
-
-    def to_section(self) -> Section:
-        """Return a table of the measured numbers."""
-        fields = {field.name: field.metadata for field in dataclasses.fields(self)}
-        rows = tuple(
-            (name, f"{value:.4g}", fields[name]["unit"], fields[name]["meaning"])
-            for name, value in self.numbers().items()
-        )
-        return Section("Units", (Table(("", "value", "unit", ""), rows, prose=True),))
 
 
 RUNS = 18
@@ -100,7 +50,7 @@ L2 cache, and of 64 MiB."""
 
 
 class Bench:
-    """Measures each unit of the current GPU, by the names of `Units`."""
+    """Measures the units of the current GPU."""
 
     def __init__(self) -> None:
         """Allocate the memory that the kernels read and write."""
@@ -246,42 +196,96 @@ def ring(size: int, device: str = "cuda") -> torch.Tensor:
     return lines
 
 
-MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
-    {
-        "launch_us": lambda on: on.empty_us[0],
-        "dispatch_us": lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
-        "l2_cycles": lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
-        "memory_cycles": lambda on: on.chase_cycles(
-            ring(MEMORY_RING_BYTES), MEMORY_LOADS, before=True
-        ),
-        "atomic_same_cycles": lambda on: (
-            on.step_cycles("atomic same", 256, on.size, data=on.zeros()) / on.size
-        ),
-        "atomic_adds": lambda on: (
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A unit of a GPU, and how its rate is measured."""
+
+    unit: str
+    """What the rate is counted in."""
+    meaning: str
+    measure: Callable[[Bench], Any]
+
+
+UNITS: Mapping[str, Unit] = {
+    "launch_us": Unit(
+        "us", "a launch of one empty program, the L2 cache empty", lambda on: on.empty_us[0]
+    ),
+    "dispatch_us": Unit(
+        "us",
+        "from the start of one program to the next, whole GPU",
+        lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
+    ),
+    "l2_cycles": Unit(
+        "cycles",
+        "until a load is there from an idle L2 cache",
+        lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
+    ),
+    "memory_cycles": Unit(
+        "cycles",
+        "the same from device memory, which is idle",
+        lambda on: on.chase_cycles(ring(MEMORY_RING_BYTES), MEMORY_LOADS, before=True),
+    ),
+    "atomic_same_cycles": Unit(
+        "cycles",
+        "between two adds of the whole GPU to one address",
+        lambda on: on.step_cycles("atomic same", 256, on.size, data=on.zeros()) / on.size,
+    ),
+    "atomic_adds": Unit(
+        "adds/cycle/SM",
+        "atomic adds to neighbouring addresses",
+        lambda on: (
             kernels.WIDE_THREADS / on.step_cycles("atomic apart", 128, on.size, data=on.zeros())
         ),
-        "read_gbs": lambda on: on.moved_gbs[0],
-        "write_gbs": lambda on: on.moved_gbs[1],
-        "copy_gbs": lambda on: on.moved_gbs[2],
-        "l2_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, on.size),
-        "l2_alone_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, 1),
-        "l2_loads": lambda on: on.results("l2 loads", L2_STEPS, kernels.LINE_SECTORS),
-        "l2_stores": lambda on: on.results("l2 stores", L2_STEPS, kernels.LINE_SECTORS),
-        "memory_alone_bytes": lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),
-        "local_bytes": lambda on: on.results("local bytes", 640, kernels.LOCAL_BYTES_A_STEP),
-        "code_cycles": Bench.code_cycles,
-    }
-)
-"""How each field of `Units` is measured, beginning with those that others need."""
+    ),
+    "read_gbs": Unit("GB/s", "device memory, read only", lambda on: on.moved_gbs[0]),
+    "write_gbs": Unit("GB/s", "device memory, written only", lambda on: on.moved_gbs[1]),
+    "copy_gbs": Unit(
+        "GB/s", "device memory, read and written, bytes of both", lambda on: on.moved_gbs[2]
+    ),
+    "l2_bytes": Unit(
+        "B/cycle/SM",
+        "read from the L2 cache by all multiprocessors",
+        lambda on: on.sweep_bytes(L2_BLOCKS, on.size),
+    ),
+    "l2_alone_bytes": Unit(
+        "B/cycle/SM", "the same by one alone", lambda on: on.sweep_bytes(L2_BLOCKS, 1)
+    ),
+    "l2_loads": Unit(
+        "1/cycle/SM",
+        "loads of 4 bytes, each of another cache line, that the L2 cache serves",
+        lambda on: on.results("l2 loads", L2_STEPS, kernels.LINE_SECTORS),
+    ),
+    "l2_stores": Unit(
+        "1/cycle/SM",
+        "the same of stores",
+        lambda on: on.results("l2 stores", L2_STEPS, kernels.LINE_SECTORS),
+    ),
+    "memory_alone_bytes": Unit(
+        "B/cycle/SM",
+        "from device memory by one alone",
+        lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),
+    ),
+    "local_bytes": Unit(
+        "B/cycle/SM",
+        "local memory past the L1 cache, loaded and stored",
+        lambda on: on.results("local bytes", 640, kernels.LOCAL_BYTES_A_STEP),
+    ),
+    "code_cycles": Unit(
+        "cycles",
+        "for 128 bytes of straight code that no cache has, beyond issuing it",
+        Bench.code_cycles,
+    ),
+}
+"""The units by name, beginning with those that others need."""
 
 
-def measure_units(names: Iterable[str] = tuple(MEASURES)) -> Units:
-    """Return the rates of the current GPU's units, or only of *names*."""
+def measure_units(names: Iterable[str] = UNITS) -> dict[str, float]:
+    """Return the rates of the current GPU's units, or only of *names*, as far as they are known."""
     bench, found = Bench(), {}
     for name in names:
         with contextlib.suppress(Exception):  # others are still measured
-            found[name] = MEASURES[name](bench)
-    return Units(**found)
+            found[name] = UNITS[name].measure(bench)
+    return found
 
 
 USED = (
@@ -297,8 +301,6 @@ class Calibrated(Answer):
     calibration: Calibration
     path: Path
     seconds: float
-    units: Units
-    """The rate of each unit of the GPU alone."""
 
     def to_document(self) -> Document:
         """Return the rates, where they are stored, and which of them predictions use."""
@@ -307,8 +309,14 @@ class Calibrated(Answer):
             f"It took {self.seconds:.0f} s and is kept in {literal(str(self.path))}; predictions"
             f" for {calibration.gpu} use it from now on."
         )
+        rows = tuple(
+            (name, f"{calibration.units[name]:.4g}", one.unit, one.meaning)
+            for name, one in UNITS.items()
+            if name in calibration.units
+        )
+        units = Section("Units", (Table(("", "value", "unit", ""), rows, prose=True),))
         title = f"Calibration of {calibration.device}, {calibration.date}"
-        return Document(title, (kept, USED), (self.units.to_section(),))
+        return Document(title, (kept, USED), (units,))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
@@ -316,7 +324,7 @@ class Calibrated(Answer):
             **dataclasses.asdict(self.calibration),
             "path": str(self.path),
             "seconds": self.seconds,
-            "units": dataclasses.asdict(self.units),
+            "units": {name: self.calibration.units.get(name) for name in UNITS},
         }
 
 
@@ -332,12 +340,11 @@ def calibrate_here() -> Calibrated:
     with refused(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     units, at = measure_units(), conditions()
-    numbers = units.numbers()
-    if not numbers:
+    if not units:
         refuse(
             f"{gpu.title} cannot be calibrated: none of its units could be measured", DriverError
         )
-    calibration = Calibration(gpu.key, at.device, str(at.date), at.torch, at.triton, numbers)
+    calibration = Calibration(gpu.key, at.device, str(at.date), at.torch, at.triton, units)
     with refused(path):
         keep_calibration(calibration)
-    return Calibrated(calibration, path, time.monotonic() - start, units)
+    return Calibrated(calibration, path, time.monotonic() - start)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from in_process import SECONDS, check_answered, run
 from stand_ins import CALIBRATION, Launches
 
-from occupancy_lab.calibrating.units import Calibrated, Units
+from occupancy_lab.calibrating.units import Calibrated
 from occupancy_lab.cli import main
 from occupancy_lab.compiling.process import CompileProcess, Request
 from occupancy_lab.compiling.script import Ran
@@ -262,9 +262,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
     replaced = {
         "cli.doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.units.calibrate_here": lambda: Calibrated(
-            CALIBRATION, out / "h200.json", 1.0, Units()
-        ),
+        "calibrating.units.calibrate_here": lambda: Calibrated(CALIBRATION, out / "h200.json", 1.0),
         "evaluating.evaluation.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),
