@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+import torch
 from disassembled import INSTRUCTION, nvdisasm
 
 from occupancy_lab.arguments import Pointer
@@ -109,6 +110,17 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     monkeypatch.setattr(Bench, "timed_us", timed_us)
     monkeypatch.setattr(units, "Bench", lambda: made)
     return made
+
+
+def test_cycles_are_those_of_the_median_program(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Programs take the cycles from their first to their last; an outlier is ignored."""
+    zeros = torch.zeros
+    monkeypatch.setattr(torch, "zeros", lambda size, dtype, **_: zeros(size, dtype=dtype))
+    bench.reads_clock = True
+    rows = torch.tensor([[7, 3_400_007, 0], [7, 3_400_007, 0], [0, 9_000_000, 0]])
+    assert bench.cycles(lambda noted: noted.copy_(rows), 3) == 3_400_000
 
 
 def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
