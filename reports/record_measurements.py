@@ -3,9 +3,7 @@
 `python reports/record_measurements.py` writes two files into reports/data: measured-<gpu>.csv with
 every configuration of the softmax kernels on the shapes of shapes.csv and of the tutorial's
 benchmark, and providers-<gpu>.csv with the implementations that they are compared with. The names
-of parts (configurations, pieces, providers) as arguments select these parts. The part pieces
-measures the kernels that choose their own blocks again, and adds the other kernels on fresh shapes
-that have none of them yet.
+of parts (configurations, providers) as arguments select these parts.
 """
 
 from __future__ import annotations
@@ -184,7 +182,8 @@ def record_configurations(gpu: Gpu) -> None:
     """Measure every configuration on every shape and write the rows."""
     parts = []
     for use, problems in shapes().items():
-        parts.append(measured(tasks_of(problems, gpu)).assign(use=use))
+        tasks = [*tasks_of(problems, gpu), *tasks_of_own_blocks(problems, gpu)]
+        parts.append(measured(tasks).assign(use=use))
         write(pd.concat(parts).drop(columns=list(LEFT_OUT)), f"measured-{gpu.key}.csv")
 
 
@@ -218,24 +217,6 @@ def tasks_of_own_blocks(problems: Sequence[Problem], gpu: Gpu) -> list[Asked]:
     ]
 
 
-def record_pieces(gpu: Gpu) -> None:
-    """Measure again the kernels that choose their own blocks, and the others on fresh shapes."""
-    name = f"measured-{gpu.key}.csv"
-    known = pd.read_csv(DATA / name)
-    others = known[~known["kernel"].isin(OWN_BLOCKS)]
-    there = set(others[["rows", "cols", "dtype"]].itertuples(index=False, name=None))
-    parts = [others]
-    for use, problems in shapes().items():
-        tasks = tasks_of_own_blocks(problems, gpu)
-        if use == "fresh":
-            blocks = tasks_of(
-                [one for one in problems if dataclasses.astuple(one) not in there], gpu
-            )
-            tasks += [task for task in blocks if matrix_of(task).config.block_size <= LARGEST_BLOCK]
-        parts.append(measured(tasks).assign(use=use).drop(columns=list(LEFT_OUT)))
-        write(pd.concat(parts), name)
-
-
 def record_providers(gpu: Gpu) -> None:
     """Measure the other implementations on every shape, all in one session.
 
@@ -256,7 +237,6 @@ def record_providers(gpu: Gpu) -> None:
 
 PARTS = {
     "configurations": record_configurations,
-    "pieces": record_pieces,
     "providers": record_providers,
 }
 

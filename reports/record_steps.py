@@ -26,7 +26,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import record_tunes
-from work_ncu import BUSIEST, OPTIONS, SHARES, SPEED_OF_LIGHT, busiest, find_ncu, read_counts
+from work_ncu import BUSIEST, OPTIONS, SHARES, SPEED_OF_LIGHT, busiest, read_counts
+
+from occupancy_lab.measuring.ncu import find_ncu
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,7 +139,7 @@ def start(folder: Path, name: str, mode: str, gpu: str) -> subprocess.Popen[byte
         words = [*lab, "--dry-run", "--gpu", gpu, "--timeout", "400", "--", *own]
         environment["CUDA_VISIBLE_DEVICES"] = ""
     else:
-        words = [find_ncu() or "ncu", *OPTIONS, "--metrics", ",".join((*SHARES, DURATION))]
+        words = [str(find_ncu() or "ncu"), *OPTIONS, "--metrics", ",".join((*SHARES, DURATION))]
         kernels = "|".join(kernels_of(folder / f"{name}-trace.json"))
         words += ["--kernel-name", f"regex:^({kernels})$", "--launch-count", "80"]
         words += [*own, "--profiled"]

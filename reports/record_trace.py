@@ -4,9 +4,8 @@
 and again under torch.profiler. It writes trace-<gpu>.csv with the launches and the mean time of
 each kernel by both. It then times training steps alternately with and without
 `occupancy_lab.trace()`, and whole programs with and without the command, and writes
-trace-overhead-<gpu>.csv. trace-<gpu>.json has the command's output, and trace-example.md its page
-of examples/step.py. If there are two GPUs, a torchrun program is compared with the profiler of each
-of its processes, in trace-ranks-<gpu>.csv. `--only torchrun` runs only that program.
+trace-overhead-<gpu>.csv. If there are two GPUs, a torchrun program is compared with the profiler of
+each of its processes, in trace-ranks-<gpu>.csv. `--only torchrun` runs only that program.
 
 All programs first run at the same time to fill the compilers' caches. After that every run waits
 for its turn, so that only one at a time uses the GPU.
@@ -443,11 +442,6 @@ class Run:
         """The number of its torchrun processes."""
         return PROGRAMS[self.program].ranks if self.program in PROGRAMS else 1
 
-    @property
-    def alone(self) -> bool:
-        """Whether the process starts only when its turn comes."""
-        return self.mode == "page" or self.ranks > 1
-
     def start(self) -> None:
         """Start the process; it does nothing before its turn."""
         own = [sys.executable]
@@ -456,9 +450,6 @@ class Run:
             own += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
         own += [SCRIPT, "--program", self.program, "--mode", self.mode]
         own += ["--go", f"{self.path}.go", "--facts", f"{self.path}.facts"]
-        if self.mode == "page":
-            tool = [sys.executable, "-m", "occupancy_lab", "trace", "--output", f"{self.path}.md"]
-            own = [*tool, "--", sys.executable, str(ROOT / "examples" / "step.py"), "200"]
         if self.mode == "trace":
             tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
             own = [*tool, "--output", f"{self.path}.json", "--", *own]
@@ -545,8 +536,6 @@ def record(work: Path, until: float, only: list[str] | None = None) -> list[Run]
                 for mode in ("plain", "trace")
             ]
     runs += [Run(name, "costs", work) for name in COSTED[1:] if name in names]
-    if only is None:
-        runs.append(Run("example", "page", work))
     try:
         for one in warm:
             one.start()
@@ -559,7 +548,7 @@ def record(work: Path, until: float, only: list[str] | None = None) -> list[Run]
         # Each imports torch while it waits; only a few wait at once, since each takes memory.
         for number, one in enumerate(runs):
             for ahead in runs[number : number + 5]:
-                if ahead.process is None and not ahead.alone:
+                if ahead.process is None and ahead.ranks == 1:
                     ahead.start()
             began = time.monotonic()
             one.turn(until)
@@ -733,9 +722,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="record-trace-") as work:
         runs = record(Path(work), began + asked.seconds - 8, asked.only)
         for one in runs:
-            page, log = Path(f"{one.path}.md"), Path(f"{one.path}.log")
-            if page.exists():
-                (asked.output / "trace-example.md").write_bytes(page.read_bytes())
+            log = Path(f"{one.path}.log")
             if one.why and log.exists():
                 (asked.output / f"trace-{log.name}").write_bytes(log.read_bytes()[-20000:])
     names = {one.facts["gpu"].split()[-1].lower() for one in runs if "gpu" in one.facts}
@@ -751,8 +738,6 @@ def main() -> None:
     ):
         if found:
             (asked.output / f"{name}-{gpu}.csv").write_bytes(table_bytes(columns, found))
-    traces = {one.program: one.trace for one in runs if one.trace}
-    (asked.output / f"trace-{gpu}.json").write_text(json.dumps(traces, indent=1), "utf-8")
     summarize(rows, ranked, cost_rows(runs), runs)
     print(f"{time.monotonic() - began:.0f} s in all")
 

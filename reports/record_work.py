@@ -46,11 +46,12 @@ from work_ncu import (
     SHARES,
     SPEED_OF_LIGHT,
     busiest,
-    find_ncu,
     known_metrics,
     matched,
     read_counts,
 )
+
+from occupancy_lab.measuring.ncu import find_ncu
 
 COMPILING, TIMING, REPEATING, COUNTING, SAMPLING = 0.4, 0.57, 0.69, 0.885, 0.955
 """The shares of the time at which the steps end: compiling, timing, running all again under
@@ -140,7 +141,7 @@ class Recording:
     timers: list[Worker] = field(default_factory=list)
     counters: list[Worker] = field(default_factory=list)
     sampler: Worker | None = None
-    ncu: str | None = field(default_factory=find_ncu)
+    ncu: Path | None = field(default_factory=find_ncu)
 
     def __post_init__(self) -> None:
         self.trying = threading.Thread(target=self.try_ncu, args=(self.ncu,), daemon=True)
@@ -306,13 +307,13 @@ class Recording:
             worker = Worker(f"ncu-{place}", groups, self.work / f"ncu-{place}")
             own = [key for key in wanted if launches[key]["group"] in groups]
             self.counters.append(worker)
-            before = [ncu, *OPTIONS, "--metrics", ",".join(self.metrics[kind])]
+            before = [str(ncu), *OPTIONS, "--metrics", ",".join(self.metrics[kind])]
             until = self.at(REPEATING)
             of_groups = [list(one) for one in trials if one[0] in groups]
             self.start(worker, "ncu", until, before, wanted=own, trials=of_groups)
         self.prepare_sampling(ncu, [launches[key] for key in wanted])
 
-    def prepare_sampling(self, ncu: str, launches: list[dict[str, Any]]) -> None:
+    def prepare_sampling(self, ncu: Path, launches: list[dict[str, Any]]) -> None:
         """Start the process that Nsight Compute samples, with one launch of each kernel."""
         chosen: dict[str, dict[str, Any]] = {}
         for line in launches:
@@ -321,7 +322,7 @@ class Recording:
         some = list(chosen.values())[:MOST_SAMPLED]
         groups = [one for one in SAMPLED if any(line["group"] == one for line in some)]
         self.sampler = Worker("ncu-lines", groups, self.work / "ncu-lines")
-        before = [ncu, *SAMPLING_OPTIONS, "--export", str(self.sampler.folder / REPORT)]
+        before = [str(ncu), *SAMPLING_OPTIONS, "--export", str(self.sampler.folder / REPORT)]
         trials = [list(one) for one in {(line["group"], line["trial"]) for line in some}]
         wanted = [line["id"] for line in some]
         self.start(self.sampler, "ncu", self.at(REPEATING), before, wanted=wanted, trials=trials)
@@ -366,7 +367,7 @@ class Recording:
                 found |= matched(read_lines(one.folder / "order.jsonl"), read_counts(printed))
         return found
 
-    def try_ncu(self, ncu: str) -> None:
+    def try_ncu(self, ncu: Path) -> None:
         """Find out which metrics Nsight Compute can count here, and in how many passes."""
         try:
             core = known_metrics(ncu, CORE)
@@ -380,14 +381,14 @@ class Recording:
             self.info["ncu"] = traceback.format_exc()
         self.say(f"Nsight Compute: {[(one, len(self.metrics[one])) for one in self.metrics]}")
 
-    def _try(self, ncu: str, name: str, metrics: tuple[str, ...]) -> None:
+    def _try(self, ncu: Path, name: str, metrics: tuple[str, ...]) -> None:
         for attempt in range(6):
             worker = Worker(
                 f"try-{name}-{attempt}", ["first try"], self.work / f"try-{name}-{attempt}"
             )
             worker.folder.mkdir(parents=True)
             write_json(worker.folder / "turn", {"until": time.time() + 60})
-            before = [ncu, *OPTIONS, "--metrics", ",".join(metrics)]
+            before = [str(ncu), *OPTIONS, "--metrics", ",".join(metrics)]
             self.start(worker, "ncu", time.time() + 60, before, wanted=None, waits=False)
             if worker.process is not None:
                 with contextlib.suppress(subprocess.TimeoutExpired):

@@ -7,18 +7,17 @@ https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 from __future__ import annotations
 
 import contextlib
-import csv
 import math
 import re
-import shutil
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from occupancy_lab.measuring.ncu import number_in, programs_of, read_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
-NCU_PLACES = ("usr/local/cuda*/bin/ncu", "opt/nvidia/nsight-compute/*/ncu")
 CORE = (
     *("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum", "smsp__cycles_active.avg"),
     *(
@@ -77,22 +76,17 @@ SAMPLING_OPTIONS = (
 
 def read_counts(printed: str) -> list[dict[str, Any]]:
     """Return the name, the programs and the counters of each kernel of a raw CSV page."""
-    lines = [line for line in printed.splitlines() if not line.startswith("==")]
-    header = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), len(lines))
     found = []
-    for row in csv.DictReader(lines[header:]):
-        if not (row.get("ID") or "").isdecimal():
-            continue  # the units, which are all base units
-        grid = (row.get("Grid Size") or "").strip("() ")
-        sides = [int(side.replace(",", "")) for side in grid.split(", ") if side]
+    for row in read_page(printed)[1]:
+        programs = programs_of(row) or 1
         counts = {
-            name: number
+            name: int(number) if number.is_integer() else number
             for name, text in row.items()
-            if name and "__" in name and (number := number_of(text)) is not None
+            if name and "__" in name and (number := number_in(text)) is not None
         }
-        for name in [one for one in counts if _misses_one(counts, one, math.prod(sides))]:
+        for name in [one for one in counts if _misses_one(counts, one, programs)]:
             del counts[name]
-        columns = {"kernel": row.get("Kernel Name", ""), "programs": math.prod(sides)}
+        columns = {"kernel": row.get("Kernel Name", ""), "programs": programs}
         found.append({**columns, "counts": counts})
     return found
 
@@ -127,14 +121,6 @@ def busiest(counts: Mapping[str, Any]) -> dict[str, Any]:
     return dict(zip(BUSIEST, (unit, shares[name]), strict=True))
 
 
-def number_of(text: Any) -> float | None:
-    """Return a number in Nsight Compute's format, or None if there is none."""
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
-        value = float(text.replace(",", ""))
-        return int(value) if value.is_integer() else value
-    return None
-
-
 def matched(order: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return the counts of each launch by its id, from rows in the order of the launches.
 
@@ -152,19 +138,10 @@ def matched(order: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str
     return found
 
 
-def find_ncu() -> str | None:
-    """Return the path of Nsight Compute, or None if it is not installed."""
-    found = shutil.which("ncu")
-    for place in NCU_PLACES:
-        paths = sorted(map(str, Path("/").glob(place)))
-        found = found or (paths[-1] if paths else None)
-    return found
-
-
-def known_metrics(ncu: str, metrics: tuple[str, ...]) -> tuple[str, ...]:
+def known_metrics(ncu: Path, metrics: tuple[str, ...]) -> tuple[str, ...]:
     """Return the *metrics* that Nsight Compute has for this GPU; all if it lists none."""
     with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = [ncu, "--query-metrics", "--chips", "gh100"]
+        command = [str(ncu), "--query-metrics", "--chips", "gh100"]
         printed = subprocess.run(  # noqa: S603 - found above
             command, capture_output=True, text=True, timeout=25, check=False
         ).stdout

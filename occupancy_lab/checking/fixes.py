@@ -41,17 +41,21 @@ _TUNED = re.compile(r"BLOCK|TILE|SPLIT|UNROLL|STAGES|WARPS|GROUP(_SIZE)?_?[MNK]$
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A launch of the same problem that fixes a check, breaks no other and adds no local memory."""
+    """A change of a launch that fixes a check, or that its explanation recommends.
 
-    words: str
-    """The changes: "num_warps 8 instead of 4"."""
-    changes: Mapping[str, Value]
-    """The new values of the knobs that differ; None is a cap on registers that is left out."""
-    values: Mapping[str, Value]
-    """The launch's row: the value of each column."""
-    slower: float | None
+    A fix breaks no other check and adds no local memory.
+    """
+
+    words: str = ""
+    """The changes: "num_warps 8 instead of 4"; "" if none is recommended."""
+    changes: Mapping[str, Any] = field(default_factory=dict)
+    """The new values of the knobs that differ, as far as they are known; None is a cap on registers
+    that is left out."""
+    row: Row | None = None
+    """The changed launch, as far as it is known; None without a change."""
+    slower: float | None = None
     """By which share it is slower (negative: faster); None if no time is known."""
-    time: str
+    time: str = ""
     """How the time differs: "323 us predicted instead of 309 us (+4.5%)"; "" if not noticeably."""
     close: str = ""
     """The same words for a time that is not noticeably different."""
@@ -59,6 +63,11 @@ class Fix:
     """The first sentence of `explain`, if that recommends this launch."""
     still_broken: int = 0
     """How many checks it breaks that the row breaks too."""
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The value of each column of the changed launch."""
+        return {} if self.row is None else self.row.values
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fix as plain values, for JSON."""
@@ -77,7 +86,7 @@ class FixFinder:
         self._checks = checks
         self._table = table
         self._chosen: set[int] = set()
-        self._said: dict[int, Advised | None] = {}
+        self._said: dict[int, Fix | None] = {}
         self._judged: dict[tuple[Problem, int], list[Judged]] = {}
 
     def _judge(self, row: Row) -> tuple[frozenset[int], frozenset[int]]:
@@ -144,7 +153,7 @@ class FixFinder:
                     break
         return min(found, key=rank, default=None)
 
-    def advice(self, row: Row) -> Advised | None:
+    def advice(self, row: Row) -> Fix | None:
         """Return the change that `explain` or `trace` recommends first for *row*; None if none."""
         if id(row) not in self._said:
             found = self._maker(row)
@@ -169,8 +178,7 @@ class FixFinder:
         if self._still_broken(row, check, self._beside(row, said.row)) is None:
             return None
         share = None if times(row, said.row) is None else slower(row, said.row)
-        values = said.row.values
-        return Fix(said.words, said.changes, values, share, "", sentence=said.sentence)
+        return dataclasses.replace(said, slower=share)
 
     def _fixes(self, row: Row, check: Check, others: Iterable[Judged]) -> Iterator[Fix]:
         for other in others:
@@ -182,7 +190,7 @@ class FixFinder:
                 time = ", ".join(time_words(row, one))
                 close = "" if share else difference_words(row, one)
                 words = _words(row, changes)
-                yield Fix(words, changes, one.values, share, time, close, still_broken=broken)
+                yield Fix(words, changes, one, share, time, close, still_broken=broken)
 
 
 def _words(row: Row, changes: Mapping[str, Value]) -> str:
@@ -280,26 +288,13 @@ _KEPT = ("kernel", "gpu", "target", "status", "expected", "launches", "grids")
 _RANGE = ("predicted_low_us", "predicted_high_us")
 
 
-@dataclass(frozen=True, slots=True)
-class Advised:
-    """The change that helps a launch most, as its explanation words it."""
-
-    sentence: str
-    words: str = ""
-    """The change: "num_warps 4 instead of 8"; "" if none is noticeably faster."""
-    row: Row | None = None
-    """The changed launch, as far as it is known; None without a change."""
-    changes: Mapping[str, Any] = field(default_factory=dict)
-    """The new values of the changed settings, as far as they are known."""
-
-
-def of_trace(row: Row) -> Advised | None:
+def of_trace(row: Row) -> Fix | None:
     """Return the change that a trace recommends for *row*; None if it has none."""
     change, saved = row.values.get("action"), row.number("saved_us")
     said = row.values.get("advice")
     time = next((time for time in TIMES if row.total(time)), None)
     if not change or not saved or time is None:
-        return None if said is None else Advised(f"{said}")
+        return None if said is None else Fix(sentence=f"{said}")
     share = 1 - saved / (row.total(time) or saved)
     values = {name: row.values[name] for name in _KEPT if name in row.values}
     for name in (*TIMES, *TOTALS.values(), *_RANGE):
@@ -309,10 +304,10 @@ def of_trace(row: Row) -> Advised | None:
     values["lost_us"] = None if lost is None else max(lost - saved, 0.0)
     sentence = f"{change}: a total of {duration(saved)} less is predicted."
     changed = dataclasses.replace(row, values=values)
-    return Advised(sentence if said is None else f"{said}", f"{change}", changed)
+    return Fix(f"{change}", row=changed, sentence=sentence if said is None else f"{said}")
 
 
-def of_launch(row: Row) -> Advised | None:
+def of_launch(row: Row) -> Fix | None:
     """Return the change that `explain` recommends for a launch; None if it has none."""
     from occupancy_lab.explaining.advice import best_action
 
@@ -322,6 +317,6 @@ def of_launch(row: Row) -> Advised | None:
     if action is None:
         return None
     if action.record is None:
-        return Advised(action.plain)
+        return Fix(sentence=action.plain)
     (changed,) = make_rows([passed_values(action.record)], "compiled neighbours")
-    return Advised(action.plain, action.change, changed, action.changes)
+    return Fix(action.change, action.changes, changed, sentence=action.plain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.explaining.case import Case
@@ -15,85 +15,15 @@ from occupancy_lab.explaining.tried import (
     neighbour_tables,
     of_neighbours,
 )
-from occupancy_lab.prediction import CHOSEN_WORDS
+from occupancy_lab.prediction import CHOSEN_WORDS, Prediction
 from occupancy_lab.record import Record
 from occupancy_lab.text.document import Section, literal, spans
 from occupancy_lab.text.words import listed, microseconds, prediction_words, said_of_each
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """Other arguments to try, and what they change."""
-
-    sentence: str
-    words: str
-    """The arguments to change and the condition: "stride 2064 instead of 2050 (if the launch can
-    pass that)"."""
-    record: Record
-    """The launch with these arguments."""
-    is_faster: bool
-    """Whether it is predicted to be noticeably faster."""
-
-
-def wider_loads(case: Case) -> Iterator[Advice]:
-    """Say how much wider loads get with multiples of 16, and what the launch then takes."""
-    record, other = case.record, case.padded
-    own, found = record.prediction, None if other is None else other.prediction
-    if own is None or other is None or found is None:
-        return
-    loads = record.resources.load_bytes or 0, other.resources.load_bytes or 0
-    spills = record.resources.local_bytes or 0, other.resources.local_bytes or 0
-    if loads[1] <= loads[0] or spills[1] > spills[0]:
-        return
-    now = record.arguments
-    rounded = [
-        f"{literal(name)} at a multiple of {ALIGNMENT} bytes"
-        if isinstance(value, Pointer)
-        else f"{literal(name)} {value} instead of {now[name]}"
-        for name, value in other.arguments.items()
-        if value != now[name]
-    ]
-    words = listed(rounded)
-    yield Advice(
-        f"If the launch can pass {words} (if its results stay right), a thread's loads are up to"
-        f" {loads[1]} B wide instead of {loads[0]}, because Triton then knows that {ALIGNMENT}"
-        " divides each:"
-        f" {prediction_words(found.as_chosen)} predicted instead of {microseconds(own.us)}.",
-        f"{words} (if the launch can pass that)",
-        other,
-        found.us <= own.us * (1 - own.noticeable),
-    )
-
-
-def first_advice(case: Case) -> Iterator[str]:
-    """Say first what helps the launch most, and then what else helps."""
-    action = best_action(case)
-    said = ["" if action is None else action.sentence, in_one_sentence(case)]
-    said += [one.sentence for one in wider_loads(case) if one.is_faster]
-    yield from (f"**{case.title}**: {one}" for one in dict.fromkeys(said) if one)
-
-
-def what_to_try(cases: Sequence[Case], *more: str, full: bool = False) -> Section:
-    """Return the section on other settings; the sentences of *more* come last.
-
-    In *full* it also has how loads get wider where that is not noticeably faster.
-    """
-
-    def sentences(case: Case) -> Iterator[str]:
-        yield from of_neighbours(case)
-        prediction, best = case.record.prediction, case.best
-        if prediction is not None and case.neighbours:
-            yield prediction.noticeable_words
-            if best is not None or prediction.is_chosen:
-                yield CHOSEN_WORDS
-        yield from (one.sentence for one in wider_loads(case) if full and not one.is_faster)
-
-    return Section("What to try", neighbour_tables(cases), (*said_of_each(cases, sentences), *more))
-
-
-@dataclass(frozen=True, slots=True)
 class Action:
-    """The best change of a launch among those that were tried, as its explanation words it."""
+    """A change of a launch that was tried, as its explanation words it."""
 
     change: str
     """The change and its condition: "BLOCK 128 instead of 64 (if its results stay right)".
@@ -111,6 +41,16 @@ class Action:
     """The new value of each setting that changes."""
     record: Record | None = field(default=None, compare=False, repr=False)
     """The changed launch; None without a change."""
+    is_faster: bool = True
+    """Whether the change is predicted to be noticeably faster."""
+
+    @classmethod
+    def of(cls, change: str, sentence: str, now: Prediction, then: Record, **others: Any) -> Self:
+        """Return the *change* of a launch that takes *now* into *then*, said in a *sentence*."""
+        times, us = microseconds(now.us), predicted_us(then)
+        if then.prediction is not None:
+            times = f"{prediction_words(then.prediction.as_chosen)} instead of {times}"
+        return cls(change, sentence, now.us, us, times, record=then, **others)
 
     @property
     def plain(self) -> str:
@@ -128,21 +68,81 @@ class Action:
         return {name: getattr(self, name) for name in names}
 
 
+def wider_loads(case: Case) -> Action | None:
+    """Return how much wider loads get with multiples of 16, and what the launch then takes.
+
+    None if they do not get wider, or if the launch then spills more.
+    """
+    record, other = case.record, case.padded
+    own, found = record.prediction, None if other is None else other.prediction
+    if own is None or other is None or found is None:
+        return None
+    loads = record.resources.load_bytes or 0, other.resources.load_bytes or 0
+    spills = record.resources.local_bytes or 0, other.resources.local_bytes or 0
+    if loads[1] <= loads[0] or spills[1] > spills[0]:
+        return None
+    now = record.arguments
+    rounded = [
+        f"{literal(name)} at a multiple of {ALIGNMENT} bytes"
+        if isinstance(value, Pointer)
+        else f"{literal(name)} {value} instead of {now[name]}"
+        for name, value in other.arguments.items()
+        if value != now[name]
+    ]
+    words = listed(rounded)
+    return Action.of(
+        f"{words} (if the launch can pass that)",
+        f"If the launch can pass {words} (if its results stay right), a thread's loads are up to"
+        f" {loads[1]} B wide instead of {loads[0]}, because Triton then knows that {ALIGNMENT}"
+        " divides each:"
+        f" {prediction_words(found.as_chosen)} predicted instead of {microseconds(own.us)}.",
+        own,
+        other,
+        is_faster=found.us <= own.us * (1 - own.noticeable),
+    )
+
+
+def actions(case: Case) -> list[Action]:
+    """Return what was found near a launch and, where it is noticeably faster, what wider loads do.
+
+    The fastest comes first; the list is empty if nothing was tried or no time is predicted.
+    """
+    own, best, sentence = case.record.prediction, case.best, in_one_sentence(case)
+    found = [one for one in (wider_loads(case),) if one is not None and one.is_faster]
+    if own is not None and sentence:
+        near = Action("", sentence, own.us, own.us, "")
+        if best is not None and best.record is not None and best.prediction is not None:
+            change = change_if(best, case.record)
+            near = Action.of(change, sentence, own, best.record, changes=best.changes)
+        found.insert(0, near)
+    return sorted(found, key=lambda one: one.us)
+
+
 def best_action(case: Case) -> Action | None:
     """Return the best change of a launch; None if none was tried or no time is predicted."""
-    own, sentence = case.record.prediction, in_one_sentence(case)
-    if own is None or not sentence:
-        return None
-    found: list[tuple[Record, str, str, Mapping[str, Any]]] = []
-    best = case.best
-    if best is not None and best.record is not None and best.prediction is not None:
-        found.append((best.record, change_if(best, case.record), sentence, best.changes))
-    wider = (one for one in wider_loads(case) if one.is_faster)
-    found += [(one.record, one.words, one.sentence, {}) for one in wider]
-    if not found:
-        return Action("", sentence, own.us, own.us, "")
-    record, change, said, changes = min(found, key=lambda one: predicted_us(one[0]))
-    times = microseconds(own.us)
-    if record.prediction is not None:
-        times = f"{prediction_words(record.prediction.as_chosen)} instead of {times}"
-    return Action(change, said, own.us, predicted_us(record), times, changes, record)
+    return next(iter(actions(case)), None)
+
+
+def first_advice(case: Case) -> Iterator[str]:
+    """Say first what helps the launch most, and then what else helps."""
+    yield from (f"**{case.title}**: {one.sentence}" for one in actions(case))
+
+
+def what_to_try(cases: Sequence[Case], *more: str, full: bool = False) -> Section:
+    """Return the section on other settings; the sentences of *more* come last.
+
+    In *full* it also has how loads get wider where that is not noticeably faster.
+    """
+
+    def sentences(case: Case) -> Iterator[str]:
+        yield from of_neighbours(case)
+        prediction, best = case.record.prediction, case.best
+        if prediction is not None and case.neighbours:
+            yield prediction.noticeable_words
+            if best is not None or prediction.is_chosen:
+                yield CHOSEN_WORDS
+        wider = wider_loads(case) if full else None
+        if wider is not None and not wider.is_faster:
+            yield wider.sentence
+
+    return Section("What to try", neighbour_tables(cases), (*said_of_each(cases, sentences), *more))

@@ -127,28 +127,43 @@ def profile(problem: Problem, launch: TimedLaunch, *, timeout: float = TIMEOUT) 
 
 
 def read_profile(printed: str) -> NcuProfile:
-    """Return the report of the first kernel in a raw CSV page, ignoring other lines around it.
+    """Return the report of the first kernel in a raw CSV page.
 
-    The first row names the columns, the second has the units, each further row is a kernel. Raises
-    DriverError, with Nsight Compute's message, if there is no kernel.
+    Raises DriverError, with Nsight Compute's message, if there is no kernel.
+    """
+    units, kernels = read_page(printed)
+    if not kernels:
+        raise DriverError(_complaint(printed))
+    kernel = kernels[0]
+    numbers: dict[str, Any] = {
+        name: number_in(kernel.get(metric), units.get(metric)) for name, metric in METRICS.items()
+    }
+    for name in numbers.keys() - FRACTIONS:
+        numbers[name] = None if numbers[name] is None else round(numbers[name])
+    return NcuProfile(num_programs=programs_of(kernel), **numbers)
+
+
+def read_page(printed: str) -> tuple[dict[str, str], list[dict[str, str]]]:
+    """Return the units of the columns of a raw CSV page, and a row for each kernel.
+
+    The first row names the columns; other lines around the page are ignored.
     """
     lines = [line for line in printed.splitlines() if not line.startswith("==")]
     header = next((n for n, line in enumerate(lines) if line.startswith('"ID",')), len(lines))
     rows = list(csv.DictReader(lines[header:]))
-    kernels = [row for row in rows if row["ID"].isdecimal()]
-    if not kernels:
-        raise DriverError(_complaint(printed))
-    kernel, units = kernels[0], rows[0] if rows[0]["ID"] == "" else {}
-    numbers: dict[str, Any] = {
-        name: _number(kernel.get(metric), units.get(metric)) for name, metric in METRICS.items()
-    }
-    for name in numbers.keys() - FRACTIONS:
-        numbers[name] = None if numbers[name] is None else round(numbers[name])
-    sides = re.findall(r"\d+", kernel.get("Grid Size") or "")
-    return NcuProfile(num_programs=math.prod(map(int, sides)) if sides else None, **numbers)
+    kernels = [row for row in rows if (row["ID"] or "").isdecimal()]
+    return rows[0] if rows and rows[0]["ID"] == "" else {}, kernels
 
 
-def _number(text: str | None, unit: str | None) -> float | None:
+def programs_of(kernel: Mapping[str, str]) -> int | None:
+    """Return the programs that were launched of a *kernel* of a page, if they are told."""
+    grid = (kernel.get("Grid Size") or "").strip("() ")
+    sides = [int(side.replace(",", "")) for side in grid.split(", ") if side]
+    return math.prod(sides) if sides else None
+
+
+def number_in(text: str | None, unit: str | None = None) -> float | None:
+    """Return the number in a cell of a page, or None if it has none."""
     try:
         value = float((text or "").replace(",", ""))
     except ValueError:

@@ -22,11 +22,14 @@ from hypothesis import strategies as st
 from in_process import SECONDS, check_answered, run
 from stand_ins import CALIBRATION, Launches
 
-from occupancy_lab.calibrating.units import Calibrated, Units
+from occupancy_lab.calibrating.units import Calibrated
 from occupancy_lab.cli import main
+from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import CompileProcess, Request
-from occupancy_lab.compiling.script import Ran
+from occupancy_lab.compiling.script import Ran, Run
+from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import Compiled
+from occupancy_lab.errors import refuse
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.gpus.present import PresentGpu
 from occupancy_lab.measuring.verify import Check, Verification
@@ -262,16 +265,15 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
     replaced = {
         "cli.doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.units.calibrate_here": lambda: Calibrated(
-            CALIBRATION, out / "h200.json", 1.0, Units()
-        ),
+        "calibrating.units.calibrate_here": lambda: Calibrated(CALIBRATION, out / "h200.json", 1.0),
         "evaluating.evaluation.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),
         "reporting.contents.write_page": lambda source: Page(source.gpu.title, ()),
         "plotting.save": _saved,
-        "compiling.script.Script": _Script,
     }
+    for module in ("tracing.dry", "tracing.script_runs", "tuning.of_script"):
+        replaced[f"{module}.Script"] = _Script
     for module in ("sweeping.grid", "measuring.side_by_side", "measuring.journal"):
         replaced[f"{module}.measure_launches"] = Launches()
     for name, stand_in in replaced.items():
@@ -282,12 +284,16 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
 class _Script:
     """A script that launches nothing."""
 
+    environment = running_environment()
+    store = Store(None)
     launches = ()
     interrupted = None
     ran = Ran((), "", None, 0, (), (), ())
 
-    def __init__(self, _name: str, gpu: object, *_: object, **__: object) -> None:
-        self.gpu = gpu
+    def __init__(self, run: Run, **_: object) -> None:
+        if run.arguments is None:
+            refuse(f"{run.script} launches no Triton kernel")
+        self.gpu = run.gpu
 
     def __enter__(self) -> Self:
         return self
@@ -295,7 +301,7 @@ class _Script:
     def __exit__(self, *_: object) -> None:
         pass
 
-    def outcomes(self) -> list[object]:
+    def outcomes(self, _wanted: object) -> list[object]:
         """Return what its launches compiled to: nothing."""
         return []
 
