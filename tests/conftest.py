@@ -16,8 +16,10 @@ from warm_scripts import WarmScripts
 if TYPE_CHECKING:
     from stand_ins import Launches
 
-# Other tests run at the same time, so the duration of a draw means nothing.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Other tests run at the same time, so the duration of a draw means nothing. Each run draws anew.
+settings.register_profile(
+    "unhurried", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("unhurried")
 
 # In a shell's background the tests would ignore Ctrl-C, which some of them send to themselves.
