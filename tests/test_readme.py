@@ -58,16 +58,23 @@ def ran(command: str, folder: Path) -> CompletedProcess[str]:
 
 TOOLS = [*dict.fromkeys(line for line in commands() if "occupancy-lab" in line)]
 """The commands of the tool, each once."""
-HELD_ELSEWHERE = {readme.SCRIPT, "occupancy-lab report --gpu h200 --output h200.html"}
+HELD_ELSEWHERE = {
+    *(readme.SCRIPT, readme.TUNED),
+    "occupancy-lab report --gpu h200 --output h200.html",
+}
 """What a part of a page shows, and the page that tests/reports/test_remade.py remakes."""
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder with what the commands of a page need."""
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with what the commands of a page need.
+
+    All share it, as a compiling process of one folder is not another's.
+    """
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -130,9 +137,9 @@ def test_command_runs(
 
 
 @pytest.mark.parametrize("command", commands("bash"))
-def test_command_that_launches_asks_for_a_gpu(command: str, tmp_path: Path) -> None:
+def test_command_that_launches_asks_for_a_gpu(command: str, folder: Path) -> None:
     """A GPU command of the pages parses without a GPU, and one sentence asks for one."""
-    done = ran(command, tmp_path)
+    done = ran(command, folder)
     assert done.returncode == 2
     assert "GPU" in done.stderr
     assert len(done.stderr.splitlines()) == 1
