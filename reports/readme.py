@@ -76,7 +76,7 @@ DRY = {
 PROGRAMS = "sm_90_programs_per_multiprocessor"
 WIDTH = 100
 """The width of a page's lines."""
-COMMAND = ("explain", "--cols", "781")
+COMMAND = "occupancy-lab explain --cols 781"
 TUTORIAL = Config(1024, 8, 4)
 """The configuration that `COMMAND` launches on an H100, like the tutorial."""
 WIDE, SHORT = Problem(32768, 4096), Problem(4096, 1024)
@@ -85,22 +85,8 @@ rows."""
 
 
 def console() -> str:
-    """Return the output of `COMMAND` on 80 columns, with an empty cache and no GPU."""
-    with tempfile.TemporaryDirectory() as store:
-        environment = os.environ | {
-            "COLUMNS": "80",
-            "CUDA_VISIBLE_DEVICES": "",
-            "OCCUPANCY_LAB_CACHE_DIR": store,
-        }
-        done = subprocess.run(  # noqa: S603 - this Python and COMMAND
-            [sys.executable, "-m", "occupancy_lab", *COMMAND],
-            env=environment,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=True,
-        )
-    return f"```console\n$ occupancy-lab {' '.join(COMMAND)}\n{done.stdout.rstrip()}\n```"
+    """Return the output of `COMMAND`."""
+    return _shown(COMMAND)
 
 
 LAYER_NORM = """\
@@ -146,8 +132,8 @@ def script() -> str:
 
 def dry_run() -> str:
     """Return a program with a launch line, and the output of its dry run."""
-    done = _run([sys.executable, EXAMPLES / "dry_run.py"])
-    return f"{_file('dry_run.py')}\n\n```text\n{done}\n```"
+    done = _run([sys.executable, EXAMPLES / "dry_run.py"], ROOT)
+    return f"{_file('dry_run.py')}\n\n```text\n{done.rstrip()}\n```"
 
 
 def rms_norm() -> str:
@@ -164,8 +150,7 @@ def scan() -> str:
     """Return the scan of a cache with the configurations of a sweep."""
     with tempfile.TemporaryDirectory() as folder:
         store = Store(folder)
-        sweep = [sys.executable, "-m", "occupancy_lab", *CACHED.split()]
-        _run(sweep, **{CACHE_VARIABLE: folder})
+        printed(CACHED.split(), ROOT, **{CACHE_VARIABLE: folder})
         Path(str(store.triton_cache)).rename(Path(folder) / "cache")
         return _shown(SCAN, folder=Path(folder))
 
@@ -177,21 +162,25 @@ def _file(name: str) -> str:
 def _shown(command: str, until: str = "", columns: str = "80", folder: Path = ROOT) -> str:
     """Return *command* and its output on *columns* columns, up to the line with *until*."""
     words = shlex.split(command.replace("\\\n", ""))[1:]
-    tool = [sys.executable, "-m", "occupancy_lab", *words]
-    printed = _run(tool, folder, COLUMNS=columns)
+    shown = printed(words, folder, COLUMNS=columns).rstrip()
     if until:
-        lines = printed.splitlines()
+        lines = shown.splitlines()
         end = next(place for place, line in enumerate(lines) if until in line)
-        printed = "\n".join(lines[:end]).rstrip() + "\n ..."
-    return f"```console\n$ {command}\n{printed}\n```"
+        shown = "\n".join(lines[:end]).rstrip() + "\n ..."
+    return f"```console\n$ {command}\n{shown}\n```"
 
 
-def _run(command: Sequence[str | Path], folder: Path = ROOT, **variables: str) -> str:
+def printed(words: Sequence[str], folder: Path, **variables: str) -> str:
+    """Return what the tool prints in *folder*, without a GPU."""
+    return _run([sys.executable, "-m", "occupancy_lab", *words], folder, **variables)
+
+
+def _run(command: Sequence[str | Path], folder: Path, **variables: str) -> str:
     environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""} | variables
     done = subprocess.run(  # noqa: S603 - this Python, and commands and files of this repository
         command, cwd=folder, env=environment, capture_output=True, text=True, check=True
     )
-    return done.stdout.rstrip()
+    return done.stdout
 
 
 def versions() -> str:

@@ -16,8 +16,10 @@ from warm_scripts import WarmScripts
 if TYPE_CHECKING:
     from stand_ins import Launches
 
-# Other tests run at the same time, so the duration of a draw means nothing.
-settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Other tests run at the same time, so the duration of a draw means nothing. Each run draws anew.
+settings.register_profile(
+    "unhurried", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("unhurried")
 
 # In a shell's background the tests would ignore Ctrl-C, which some of them send to themselves.
@@ -225,16 +227,31 @@ def launches(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> "Launches":
     return stand_in
 
 
-@pytest.fixture
-def alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Explain launches without those near them, which take most of the time, but for one stage."""
+def _try_only(patch: pytest.MonkeyPatch, is_tried: Callable[[Mapping[str, Any]], bool]) -> None:
+    """Explain a launch with those launches near it alone that have such a change.
+
+    They take most of the time of an explanation.
+    """
     from occupancy_lab.explaining import explanation
 
     changed = explanation.changed
 
-    def to_one_stage(asked: Any, change: Mapping[str, Any]) -> Any:
-        return changed(asked, change) if change == {"num_stages": 1} else None
+    def chosen(asked: Any, change: Mapping[str, Any]) -> Any:
+        return changed(asked, change) if is_tried(change) else None
 
-    monkeypatch.setattr(explanation, "changed", to_one_stage)
-    monkeypatch.setattr(explanation, "row_launch", lambda _: None)
-    monkeypatch.setattr(explanation, "aligned", lambda *_: None)
+    patch.setattr(explanation, "changed", chosen)
+    patch.setattr(explanation, "row_launch", lambda _: None)
+    if not is_tried({explanation.PADDED: True}):
+        patch.setattr(explanation, "aligned", lambda *_: None)
+
+
+@pytest.fixture
+def only(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Return a function with which explanations try nothing but changes of what it names."""
+    return lambda *names: _try_only(monkeypatch, lambda change: change.keys() <= {*names})
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Explain launches without those near them, but for one stage."""
+    _try_only(monkeypatch, lambda change: change == {"num_stages": 1})

@@ -53,8 +53,8 @@ def public_kernels() -> dict[str, bytes]:
 
 @functools.cache
 def instructions() -> tuple[Said, ...]:
-    """Return all instructions of the cubins."""
-    found = []
+    """Return the instructions of the cubins, one of each text on each architecture."""
+    found = {}
     for cubin in (*of_kind("cubin").values(), *public_kernels().values()):
         arch = compute_capability(read_elf(cubin, EM_CUDA, "a cubin"))
         for _, text, low, high in INSTRUCTION.findall(
@@ -63,9 +63,10 @@ def instructions() -> tuple[Said, ...]:
             guard = GUARD.match(text)
             operation, _, operands = text[guard.end() if guard else 0 :].partition(" ")
             word = int(high, 16) << 64 | int(low, 16)
-            found.append(Said(arch, guard[1] if guard else "", operation, operands, word))
-    assert len(found) > 5000
-    return tuple(found)
+            said = Said(arch, guard[1] if guard else "", operation, operands, word)
+            found.setdefault((arch, text), said)
+    assert len(found) > 4000
+    return tuple(found.values())
 
 
 def numbers(text: str) -> list[int]:

@@ -278,15 +278,6 @@ def test_a_block_that_a_kernel_refuses_is_refused_at_once(tile_file: Path) -> No
     assert table["num_programs"][1] == 512
 
 
-def test_a_kernels_own_blocks_are_tuned(tile_file: Path) -> None:
-    """`tune` ranks the kernel's `configs` and its default; a sweep takes the default block."""
-    table = occupancy_lab.tune(60, kernel=tile_file, gpu="h100").table
-    assert set(table.loc[table["status"] == "ok", "BLOCK_SIZE"]) == {6, 12, 24}
-    assert list(table.loc[table["status"] == "skipped", "BLOCK_SIZE"]) == [25]
-    swept = occupancy_lab.sweep(60, kernel=tile_file, gpu="h100", num_warps=(4, 8), num_stages=1)
-    assert list(swept["BLOCK_SIZE"]) == [12, 12]
-
-
 def test_constexprs_may_set_options_of_one_vendor(kernel: Kernel) -> None:
     """Only NVIDIA's compiler gets an option such as maxnreg, from `constexprs` or `options`."""
     loaded = {

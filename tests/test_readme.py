@@ -1,5 +1,6 @@
 """README.md and docs/: every command runs, and the shown output is the tool's."""
 
+import contextlib
 import dataclasses
 import os
 import re
@@ -7,7 +8,9 @@ import runpy
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import in_process
 import pytest
@@ -15,7 +18,7 @@ import readme
 from runner import shell
 
 from occupancy_lab import Kernel, notation
-from occupancy_lab.compiling import triton_version
+from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.notation import read_argument
 
 ROOT = Path(__file__).parent.parent
@@ -37,12 +40,50 @@ def commands(language: str = "sh") -> list[str]:
     return re.sub(r"\\\n *", "", "".join(blocks(language))).splitlines()
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    """Return a folder with what the commands of a page need."""
-    shutil.copytree(ROOT / "examples", tmp_path / "examples")
-    shutil.copy(ROOT / "pyproject.toml", tmp_path)
-    return tmp_path
+def tool(words: Sequence[str], folder: Path, **variables: str) -> CompletedProcess[str]:
+    """Run the tool in *folder*, as a new process without a GPU would."""
+    given = {"CUDA_VISIBLE_DEVICES": "", "COLUMNS": "80", "GITHUB_ACTIONS": ""} | variables
+    given["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    with contextlib.chdir(folder):
+        return in_process.run(*words, **given)
+
+
+def ran(command: str, folder: Path) -> CompletedProcess[str]:
+    """Run a command of a page in *folder*; what is more than the tool's words needs a shell."""
+    line = command.replace("\\\n", "")
+    if line.startswith("occupancy-lab") and not {*"\n|$"} & {*line}:
+        return tool(shlex.split(line)[1:], folder)
+    return shell(command, folder, "")
+
+
+TOOLS = [*dict.fromkeys(line for line in commands() if "occupancy-lab" in line)]
+"""The commands of the tool, each once."""
+HELD_ELSEWHERE = {
+    *(readme.SCRIPT, readme.TUNED),
+    "occupancy-lab report --gpu h200 --output h200.html",
+}
+"""What a part of a page shows, and the page that tests/reports/test_remade.py remakes."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with what the commands of a page need.
+
+    All share it, as a compiling process of one folder is not another's.
+    """
+    folder = tmp_path_factory.mktemp("page")
+    (folder / "examples").symlink_to(ROOT / "examples")
+    shutil.copy(ROOT / "pyproject.toml", folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a Triton cache with a kernel."""
+    folder = tmp_path_factory.mktemp("store")
+    words = "sweep --cols 781 --gpu h100 --num-warps 8 --num-stages 2"
+    tool(words.split(), folder, OCCUPANCY_LAB_CACHE_DIR=str(folder))
+    return str(Store(folder).triton_cache)
 
 
 @pytest.mark.parametrize("name", ["check.md", "trace.md"])
@@ -52,14 +93,14 @@ def test_consoles_show_what_the_tool_prints(
     """Each console block has the output of its commands; --update-golden rewrites it."""
     if triton_version() != readme.SHOWN_WITH:
         pytest.skip(f"made with Triton {readme.SHOWN_WITH}")
-    page, assigned = DOCS / name, ""
+    page = DOCS / name
+    assigned: list[str] = []
 
     def shown(block: re.Match[str]) -> str:
-        nonlocal assigned
         # Lines with a prompt, and their continuation lines.
         asked = re.findall(r"^\$ ((?:.*[\\|]\n)*.*)", block[1], re.MULTILINE)
-        done = shell(f"{{ {assigned}:; }} > /dev/null\n" + "\n".join(asked), folder, "")
-        assigned = "".join(f"{one}\n" for one in asked if "=" in one.partition(" ")[0])
+        done = ran("\n".join([*assigned, *asked]), folder)
+        assigned.extend(one for one in asked if "=" in one.partition(" ")[0])
         assert not done.stderr
         lines = "".join(f"$ {one}\n" for one in asked)
         return f"```console\n{lines}{done.stdout.rstrip()}\n```"
@@ -70,36 +111,35 @@ def test_consoles_show_what_the_tool_prints(
     assert made == page.read_text("utf-8")
 
 
+@pytest.mark.usefixtures("alone")
 @pytest.mark.parametrize("block", blocks("sh", PAGES[DOCS / "trace.md"]))
 def test_commands_on_each_others_files_run(block: str, folder: Path) -> None:
     """Each command of a block runs and prints no errors."""
-    done = shell(block, folder)
-    assert (done.returncode, done.stderr) == (0, "")
+    for command in block.splitlines():
+        done = ran(command, folder)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.usefixtures("alone")
-@pytest.mark.parametrize("command", [line for line in commands() if "occupancy-lab" in line])
-def test_command_runs(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("command", [one for one in TOOLS if one not in HELD_ELSEWHERE])
+def test_command_runs(
+    command: str, folder: Path, cache: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each occupancy-lab command of the pages runs and prints something.
 
     Launches near those that a command explains have tests of their own.
     """
-    (tmp_path / "examples").symlink_to(ROOT / "examples")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
-    tool, *words = shlex.split(command)
-    if tool == "occupancy-lab":
-        done = in_process.run(*words, CUDA_VISIBLE_DEVICES="", COLUMNS="80")
-    else:
-        done = shell(command, tmp_path)
+    if " scan" in command:
+        monkeypatch.setenv("TRITON_CACHE_DIR", cache)
+    done = ran(command, folder)
     assert done.returncode == 0, done.stderr
     assert done.stdout
 
 
 @pytest.mark.parametrize("command", commands("bash"))
-def test_command_that_launches_asks_for_a_gpu(command: str) -> None:
+def test_command_that_launches_asks_for_a_gpu(command: str, folder: Path) -> None:
     """A GPU command of the pages parses without a GPU, and one sentence asks for one."""
-    done = shell(command, ROOT)
+    done = ran(command, folder)
     assert done.returncode == 2
     assert "GPU" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -114,7 +154,8 @@ def test_make_target_exists(command: str) -> None:
 
 def test_every_command_is_run() -> None:
     """The tests above include every command of the pages."""
-    assert all("occupancy-lab" in line or line.startswith("make") for line in commands())
+    assert all(line in TOOLS or line.startswith("make") for line in commands())
+    assert {*TOOLS} >= HELD_ELSEWHERE
 
 
 @pytest.mark.parametrize("example", blocks("python", WHOLE + PAGES[DOCS / "check.md"]))
@@ -179,10 +220,11 @@ def test_every_field_of_a_kernel_is_described() -> None:
 
 
 @pytest.mark.parametrize("name", readme.PARTS)
-def test_numbers_are_what_the_script_writes(name: str) -> None:
+def test_numbers_are_what_the_script_writes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each part of a page with numbers is what its script makes from the tool and the data."""
     if name in readme.COMPILED and triton_version() != readme.SHOWN_WITH:
         pytest.skip(f"made with Triton {readme.SHOWN_WITH}")
+    monkeypatch.setattr(readme, "printed", lambda *given, **more: tool(*given, **more).stdout)
     (page,) = (PAGES[path] for path, names in readme.PAGES.items() if name in names)
     assert readme.fill(page, name) == page
 

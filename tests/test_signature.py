@@ -17,9 +17,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-from occupancy_lab.arguments import Descriptor, Dtype, Pointer, plain
+from occupancy_lab.arguments import Dtype, Pointer, plain
 from occupancy_lab.assumed import RandomNumbers, assumption_words, elements
-from occupancy_lab.compiling import Store, compile_launch
 from occupancy_lab.compiling.compile import resource_key
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining.dry_run import variants
@@ -152,26 +151,6 @@ def from_example(kernel: str, words: str) -> tuple[LaunchLine, ...]:
     return launches(kernel, *signatures, constexprs=constexprs)
 
 
-def test_the_layer_norm_of_a_readme_compiles() -> None:
-    """A layer norm's signature compiles like its launch with meta tensors."""
-    (line,) = launches(
-        "layer_norm", LAYER_NORM, constexprs=["BLOCK_SIZE=2048"], num_warps="8", grid="4096"
-    )
-    assert line.grid == (4096,)
-    assert line.typical == {"stride": "i32:16", "N": "i32:16", "eps": "fp32"}
-    function = KERNELS["layer_norm"]
-    resources = compile_launch(function, launch(function, line), H100, Store(None)).resources
-    assert (resources.n_regs, resources.shared, resources.num_warps) == (32, 32, 8)
-    matrix = torch.empty(4096, 2048, dtype=torch.float16, device="meta")
-    column = torch.empty(4096, device="meta")
-    real = launch_of(
-        function,
-        (matrix, matrix, matrix[0], matrix[0], column, column, 2048, 2048, 1e-5),
-        {"BLOCK_SIZE": 2048, "num_warps": 8},
-    )
-    assert compile_launch(function, real, H100, Store(None)).resources == resources
-
-
 @pytest.mark.parametrize("target", [H100, MI300X], ids=str)
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize(("rows", "cols"), [(4096, 2048), (1, 2049), (2**16, 2**16)])
@@ -252,6 +231,10 @@ def test_matmuls_are_specialized_as_their_launches() -> None:
         ("*fp32[32768, 32768]", torch.empty(2**30, device="meta")),
         ("*fp32", torch.empty(2**28, device="meta")),
         ("(i32, (*fp16, 1),)", (5, (torch.empty(16, dtype=torch.float16), 1))),
+        (
+            "tensordesc<fp16[128, 64]>",
+            TensorDescriptor.from_tensor(torch.empty(128, 64, dtype=torch.float16), [128, 64]),
+        ),
     ],
 )
 @pytest.mark.parametrize("target", [H100, MI300X], ids=str)
@@ -262,21 +245,6 @@ def test_types_are_those_of_a_launch(text: str, value: Any, target: Target) -> N
     written = launch_of(function, (read_argument("a_ptr", text), *others), {})
     real = launch_of(function, (value, *others), {})
     assert written.specialization(function, target) == real.specialization(function, target)
-
-
-def test_descriptors_are_those_of_a_launch() -> None:
-    """A tensor descriptor has Triton's type: its dtype and its block."""
-    written = read_argument("x", "tensordesc<fp16[128, 64]>")
-    assert isinstance(written, Descriptor)
-    assert (written.base.dtype, written.block_shape) == ("float16", (128, 64))
-    real = TensorDescriptor.from_tensor(torch.empty(128, 64, dtype=torch.float16), [128, 64])
-    function = KERNELS["oddities"]
-    others = ((1, 2.0), 2**40, 0.5, 3, 8)
-    compiled = [
-        compile_launch(function, launch_of(function, (value, *others), {}), H100, Store(None))
-        for value in (written, real)
-    ]
-    assert compiled[0].resources == compiled[1].resources
 
 
 @pytest.mark.parametrize(
@@ -635,7 +603,7 @@ kernels = st.sampled_from([*KERNELS])
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(kernels, entries.map(",".join), st.lists(pairs, max_size=3))
 @example("layer_norm", "*fp16,'\\", [])
 @example("layer_norm", LAYER_NORM, [f"{'x' * 500}=)"])
@@ -647,7 +615,7 @@ def test_any_signature_gives_launches_or_a_sentence(
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(st.data())
 def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> None:
     """A correct command line with any change gives launches or one sentence."""
@@ -670,7 +638,7 @@ def test_mutated_signatures_give_launches_or_a_sentence(data: st.DataObject) -> 
 
 
 @pytest.mark.slow
-@settings(max_examples=250)
+@settings(max_examples=100)
 @given(grids, grids, constants, constants, st.lists(pairs, max_size=2))
 def test_any_option_gives_launches_or_a_sentence(
     grid: str, traffic: str, num_warps: str, num_stages: str, options: list[str]

@@ -35,15 +35,6 @@ def test_words_are_printed_beside_anything(beside: str) -> None:
     assert "waves of programs" in done.stdout
 
 
-def test_forms_say_the_same() -> None:
-    """Terminal, markdown and JSON have the same answer."""
-    asked = ("explain", "--cols", "781", "--gpu", "h100")
-    values = json_of(*asked)
-    num_programs = f"= {values['records'][0]['num_programs']}, GPU full"
-    assert num_programs in run(*asked, "--format", "markdown").stdout
-    assert num_programs in " ".join(run(*asked).stdout.split())
-
-
 @pytest.mark.usefixtures("alone")
 def test_gpus_may_be_repeated_or_listed() -> None:
     """Several GPUs are given with commas, with several options, or both."""
@@ -150,14 +141,6 @@ def test_gpus_lists_every_device() -> None:
     (gpu,) = json_of("gpus", "h100")["gpus"]
     assert gpu["numbers"]["multiprocessors"]["value"] == 132
     assert all(number["source"] for number in gpu["numbers"].values())
-
-
-def test_output_fits_80_columns_without_colour() -> None:
-    """A pipe gets plain text of 80 columns at most; NO_COLOR is honoured."""
-    done = run("explain", "--cols", "781", "--gpu", "h100,mi300x", NO_COLOR="1", COLUMNS="80")
-    assert done.returncode == 0
-    assert "\x1b" not in done.stdout
-    assert max(map(len, done.stdout.splitlines())) <= 80
 
 
 @pytest.mark.usefixtures("alone")

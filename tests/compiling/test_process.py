@@ -227,15 +227,6 @@ def test_killed_process_is_replaced(process: CompileProcess, tmp_path: Path) -> 
     assert isinstance(process.compile(slow, 60), Compiled)
 
 
-def test_process_that_always_dies_is_given_up(process: CompileProcess, tmp_path: Path) -> None:
-    """A compile that always ends its process fails with its last words."""
-    file = tmp_path / "deadly.py"
-    file.write_text("import os\nos.write(2, b'LLVM ERROR: no luck\\n')\nos.abort()\n")
-    reason = "the compiling process died 3 times: LLVM ERROR: no luck (Aborted)"
-    failure = process.compile(request(kernel=str(file)), 60)
-    assert failure == Failure("compile failed", reason, lasting=False)
-
-
 def test_compile_here_gives_every_outcome() -> None:
     """Each name has its own outcome, for any number of processes."""
     requests = {str(warps): request(warps) for warps in (1, 2, 4, 8)}

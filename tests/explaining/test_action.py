@@ -24,8 +24,11 @@ def added(block: int) -> Explanation:
 
 
 @pytest.mark.parametrize(("block", "faster"), [(64, True), (1024, False)])
-def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faster: bool) -> None:
+def test_an_action_is_the_first_sentence_of_the_explanation(
+    block: int, only: Callable[..., None], *, faster: bool
+) -> None:
     """The sentence, change and times are those that the explanation's first sentence has."""
+    only("BLOCK")
     run = added(block)
     found = best_action(run.cases[0])
     assert run.to_document().answer[0] == f"**H100 SXM**: {found.sentence}"
@@ -34,8 +37,9 @@ def test_an_action_is_the_first_sentence_of_the_explanation(block: int, *, faste
     assert found.times.replace("instead", "predicted instead") in found.sentence
 
 
-def test_wider_loads_are_an_action_if_they_help_most() -> None:
+def test_wider_loads_are_an_action_if_they_help_most(only: Callable[..., None]) -> None:
     """The change names the arguments that the launch would have to pass."""
+    only("padded", "num_warps")
     x, w, mean = (tensor(shape, "float16") for shape in ((4096, 2050), (2050,), (4096,)))
     lab = dry_run(launched_kernels.layer_norm, "h100")
     run = lab[(4096,)](x, x, w, w, mean, mean, 2050, 2050, 1e-5, BLOCK_SIZE=4096, num_warps=8)

@@ -3,6 +3,7 @@
 import dataclasses
 import re
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -194,8 +195,11 @@ def two():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("is_script", [False, True])
-def test_the_command_of_a_page_ranks_blocks(tmp_path: Path, *, is_script: bool) -> None:
+def test_the_command_of_a_page_ranks_blocks(
+    tmp_path: Path, only: Callable[..., None], *, is_script: bool
+) -> None:
     """The `tune` command that a page prints runs unchanged, of a launch that a script made too."""
+    only("BLOCK", "grid")
     if is_script:
         (tmp_path / "main.py").write_text(MAIN.format(folder=str(Path(FILE).parent)))
         launch = (f"{tmp_path / 'main.py'}:main",)
@@ -213,11 +217,14 @@ def test_the_command_of_a_page_ranks_blocks(tmp_path: Path, *, is_script: bool) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("entry", "option"), [("follows", ""), ("two", " --kernel transpose")])
-def test_the_command_of_a_program_is_the_program(tmp_path: Path, entry: str, option: str) -> None:
+def test_the_command_of_a_program_is_the_program(
+    tmp_path: Path, entry: str, option: str, only: Callable[..., None]
+) -> None:
     """If the program's grid follows the block, `tune` finds signature and grid in the program.
 
     The kernel is named if the program launches several.
     """
+    only("BLOCK", "num_warps")
     (tmp_path / "main.py").write_text(MAIN.format(folder=str(Path(FILE).parent)))
     asked = (f"{tmp_path / 'main.py'}:{entry}", "--gpu", "h100", "--num-warps", "8")
     page = run("explain", *asked, "--format", "markdown").stdout

@@ -1,6 +1,7 @@
 """Larger grids for launches that do not fill the GPU, and whether they do the same work."""
 
 import dataclasses
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -60,8 +61,9 @@ def larger(run: Explanation) -> list[Neighbour]:
 
 
 @pytest.mark.slow
-def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
+def test_the_share_of_a_program_shrinks_as_the_grid_grows(only: Callable[..., None]) -> None:
     """The rows per program are divided anew, and the page names the tensor that grows."""
+    only("grid", "rows_per_program")
     run = summed()
     found = {one.words: one for one in larger(run)}
     (record,) = run.records
@@ -79,8 +81,11 @@ def test_the_share_of_a_program_shrinks_as_the_grid_grows() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("adds", "split"), [(True, 4), (False, 1)])
-def test_a_sum_is_split_among_more_programs(split: int, *, adds: bool) -> None:
+def test_a_sum_is_split_among_more_programs(
+    split: int, only: Callable[..., None], *, adds: bool
+) -> None:
     """A sum over few programs is split further; a tensor that is then added to must be zeroed."""
+    only("SPLIT_K")
     a, b, c = (tensor(one, "float16") for one in ((64, 8192), (8192, 2048), (64, 2048)))
     blocks = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64}
     lab = dry_run(launched_kernels.split_k, "h100")
@@ -98,8 +103,9 @@ def test_a_sum_is_split_among_more_programs(split: int, *, adds: bool) -> None:
     assert f"as {32 * split} programs take" in first
 
 
-def test_a_split_over_an_unchanged_grid_is_other_work() -> None:
+def test_a_split_over_an_unchanged_grid_is_other_work(only: Callable[..., None]) -> None:
     """A larger split over the same grid leaves parts of the sum out, so it is no neighbour."""
+    only("SPLIT_K")
     described = {"signature": "*fp16,*fp16,*fp16,2048,8192", "grid": "32,3", "gpu": "h100"}
     constexprs = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 64, "SPLIT_K": 2, "ADDS": True}
     run = explain_launch(launched_kernels.split_k, constexprs=constexprs, **described)
@@ -143,8 +149,9 @@ def test_growing_tensors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_that_reads_its_number_of_programs_gets_more() -> None:
+def test_a_kernel_that_reads_its_number_of_programs_gets_more(only: Callable[..., None]) -> None:
     """For such a kernel only the grid changes, and no tensor grows."""
+    only("grid", "BLOCK")
     run = scaled(launched_kernels.scale_in_turns, 132, ROWS, COLS)
     found = larger(run)
     assert found
@@ -156,14 +163,16 @@ def test_a_kernel_that_reads_its_number_of_programs_gets_more() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("programs", [64, 4096])
-def test_other_work_is_no_larger_grid(programs: int) -> None:
+def test_other_work_is_no_larger_grid(programs: int, only: Callable[..., None]) -> None:
     """More programs of a kernel with a row each would do more rows; a full GPU has no places."""
+    only("grid")
     assert larger(scaled(launched_kernels.scale_a_row, programs, COLS)) == []
 
 
 @pytest.mark.slow
-def test_smaller_groups_are_other_work() -> None:
+def test_smaller_groups_are_other_work(only: Callable[..., None]) -> None:
     """The mean of half a group is other work, although bytes and FLOPs are the same."""
+    only("grid", "rows_per_group")
     lab = dry_run(launched_kernels.center_groups, "h100")
     run = lab[(128,)](X, X, ROWS, COLS, rows_per_group=64, BLOCK=COLS, num_warps=8)
     (record,) = run.records
@@ -173,8 +182,9 @@ def test_smaller_groups_are_other_work() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["sum_up_chunks", "sum_up_chunks_in_turns"])
-def test_chunks_of_another_size_are_other_work(name: str) -> None:
+def test_chunks_of_another_size_are_other_work(name: str, only: Callable[..., None]) -> None:
     """A running sum over a longer chunk is other work, although the bytes are the same."""
+    only("BLOCK", "num_stages")
     numbers = 1 << 24
     x = tensor((numbers,), "float32")
     lab = dry_run(getattr(launched_kernels, name), "h100")
@@ -185,11 +195,12 @@ def test_chunks_of_another_size_are_other_work(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_blocks_whose_scale_is_stored_keep_their_size() -> None:
+def test_blocks_whose_scale_is_stored_keep_their_size(only: Callable[..., None]) -> None:
     """The scale of half a block, or of two, is other work, even if idle programs hide it.
 
     A row that half a tile holds may have a tile of half the size.
     """
+    only("BLOCK", "num_stages")
     numbers = 1 << 24
     x, scales = tensor((numbers,), "bfloat16"), tensor((numbers // 64,), "float32")
     lab = dry_run(launched_kernels.quantize, "h200")
@@ -206,8 +217,9 @@ def test_blocks_whose_scale_is_stored_keep_their_size() -> None:
 
 
 @pytest.mark.slow
-def test_a_longer_tile_of_a_loop_is_the_same_work() -> None:
+def test_a_longer_tile_of_a_loop_is_the_same_work(only: Callable[..., None]) -> None:
     """The mean of a row is the same work with more columns at once."""
+    only("BLOCK_SIZE")
     wide, row = tensor((256, 65536), "float16"), tensor((65536,), "float16")
     mean = tensor((256,), "float32")
     arguments = (wide, wide, row, row, mean, mean, 65536, 65536, 1e-5)
@@ -216,8 +228,9 @@ def test_a_longer_tile_of_a_loop_is_the_same_work() -> None:
 
 
 @pytest.mark.slow
-def test_a_share_that_does_not_match_the_grid_stays() -> None:
+def test_a_share_that_does_not_match_the_grid_stays(only: Callable[..., None]) -> None:
     """If the rows per program are not the rows over the grid, only the grid may change."""
+    only("grid")
     run = summed(rows=70)
     (record,) = run.records
     assert {*map(frozenset, grid_changes(record))} == {frozenset({"grid"})}
@@ -305,8 +318,11 @@ def test_an_argument_that_is_not_passed_cannot_change() -> None:
     ("grid", "given"),
     [((128, 64), True), (lambda named: (8192 // named["BLOCK"], 4096 // named["BLOCK"]), False)],
 )
-def test_another_block_has_the_grid_that_covers_as_much(grid: Any, *, given: bool) -> None:
+def test_another_block_has_the_grid_that_covers_as_much(
+    grid: Any, only: Callable[..., None], *, given: bool
+) -> None:
     """A fixed grid is recalculated for another block; a grid function is left to calculate it."""
+    only("BLOCK", "grid")
     x = tensor((8192, 4096), "float16")
     lab = dry_run(launched_kernels.transpose, "h100")
     (case,) = lab[grid](x, x, 8192, 4096, BLOCK=64).cases
@@ -352,8 +368,9 @@ def test_no_grid_with_idle_programs_is_chosen() -> None:
 
 
 @pytest.mark.slow
-def test_neighbours_are_distinct_launches() -> None:
+def test_neighbours_are_distinct_launches(only: Callable[..., None]) -> None:
     """Further changes of blocks have the grid of these blocks, and no launch appears twice."""
+    only("BLOCK_M", "BLOCK_N", "grid")
     x = tensor((4096, 4096), "float16")
     lab = dry_run(launched_kernels.tiles, "h100")
     for grid in (
@@ -415,8 +432,9 @@ def test_few_programs_in_a_long_loop_are_to_share_it(block: int, *, idle: bool) 
 
 
 @pytest.mark.slow
-def test_a_larger_grid_that_was_tried_is_no_second_advice() -> None:
+def test_a_larger_grid_that_was_tried_is_no_second_advice(only: Callable[..., None]) -> None:
     """A page that begins with a larger grid does not suggest to divide the loop as well."""
+    only("grid", "rows_per_program")
     page = summed(16).to_markdown()
     assert "grid 1024 instead of 16" in page
     assert "Divide these passes" not in page

@@ -28,7 +28,7 @@ from occupancy_lab.occupancy.exact import exact_rules
 from occupancy_lab.occupancy.rule import UNLIMITED, programs
 from occupancy_lab.values import Resources
 
-POINTS = 200_000
+POINTS = 50_000
 """Points at which the page's limits are compared with Python's, over all architectures."""
 SAID = 20
 """Points of each architecture at which sentences and cliffs are compared too."""
@@ -81,7 +81,7 @@ WORK_OUT = """
 """
 
 
-def test_limits_are_pythons_at_200_000_points(page: Page) -> None:
+def test_limits_are_pythons_at_50_000_points(page: Page) -> None:
     """Programs, limits and limiters of the page equal those of the rules at every point."""
     names = list(architectures())
     blocks = 4

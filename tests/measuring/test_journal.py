@@ -5,10 +5,8 @@ import csv
 import io
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -110,30 +108,6 @@ def test_killed_sweep_goes_on(store: Path) -> None:
         f"{2 * len(left)} of 8 launches are taken from the run that was interrupted" in again.stderr
     )
     assert kept(store) == []
-
-
-def test_signalled_sweep_writes_what_there_is(store: Path, tmp_path: Path) -> None:
-    """A signal exports finished rows, and the next run goes on."""
-    exported = tmp_path / "rows.csv"
-    command = [*SWEEP, "--export-csv", str(exported)]
-    slow = os.environ | {"FAKED_SECONDS": "0.3"}
-    with subprocess.Popen(
-        command, env=slow, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        wait_until(lambda: bool(kept(store)))
-        time.sleep(0.1)  # while the next one is measured
-        process.send_signal(signal.SIGTERM)
-        printed, complaints = process.communicate(timeout=60)
-    assert process.returncode == 143
-    assert complaints.splitlines() == [
-        "occupancy-lab: interrupted; what was finished is above",
-        "occupancy-lab: the same command goes on from what was measured, within 24 hours",
-    ]
-    assert exported.read_text() == printed
-    first = {name: row["us"] for name, row in rows(printed).items() if row["us"]}
-    assert 0 < len(first) < 8
-    again = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert first.items() <= {name: row["us"] for name, row in rows(again.stdout).items()}.items()
 
 
 def test_command_that_ended_well_measures_anew(store: Path, asked: list[Problem]) -> None:

@@ -200,16 +200,6 @@ def test_plain_objects_will_do() -> None:
     assert cells(axes)[8, 2] == "skipped"
 
 
-@pytest.mark.parametrize("suffix", ["svg", "png"])
-def test_same_table_same_bytes(tmp_path: Path, suffix: str) -> None:
-    """A table drawn twice gives the same file, including hatches."""
-    table = table_of([*grid(["h100"], [1024]), failed("skipped", "h100", 1024, 16, 1)])
-    files = [tmp_path / f"{number}.{suffix}" for number in (1, 2)]
-    for file in files:
-        save(draw_heatmap(table), file)
-    assert files[0].read_bytes() == files[1].read_bytes()
-
-
 def test_long_names_stay_inside(tmp_path: Path) -> None:
     """A long kernel's name is broken over lines, not cut off."""
     name = "a_kernel_of_the_users_own_" * 5

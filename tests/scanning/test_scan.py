@@ -168,14 +168,6 @@ def test_less_shared_memory_is_no_gain_before_a_compile(cache: Cache, copied: Pa
     assert refuted["next_programs"] is None
 
 
-def test_advice_against_spills_leaves_out_slower_changes(cache: Cache) -> None:
-    """A change that another entry shows to be slower is not advised."""
-    entry = cache.entry("row_softmax")
-    found = beside(entry, slower={"without maxnreg=40"})
-    assert beside(entry)["gain_by"].startswith("without maxnreg=40:")
-    assert "maxnreg" not in found["gain_by"]
-
-
 @pytest.mark.parametrize("launch", [{}, {"grid": "2048", "assume": "N=50272"}])
 def test_no_advice_leads_to_a_slower_entry_of_the_cache(
     cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, launch: dict[str, Any]

@@ -113,26 +113,6 @@ def test_values_that_no_launch_takes_are_refused() -> None:
     assert done.stderr == "occupancy-lab: num_warps is 3; Triton takes a power of two\n"
 
 
-def test_failed_compile_can_be_forgotten(
-    tmp_path: Path, own_store: Path, compiled: list[str]
-) -> None:
-    """A stored failure names its file, and is compiled again on request."""
-    file = tmp_path / "broken.py"
-    source = Path(load_kernel("softmax_row").function.fn.__code__.co_filename).read_text()
-    file.write_text(source.replace("tl.max(x, axis=0)", "tl.max(x, axis=7)"))
-    asked = {"kernel": str(file), "gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
-    first, second = sweep(100, **asked), sweep(100, **asked)
-    assert list(first["status"]) == ["compile failed"]
-    (remembered,) = own_store.glob("failures/*/*.json")
-    assert first.equals(second)
-    assert f"remembered in {remembered}, --retry-failed" in second["reason"][0]
-    assert len(compiled) == 1
-    remembered.unlink()
-    assert "axis" in sweep(100, **asked)["reason"][0]
-    assert "axis" in sweep(100, **asked, retry_failed=True)["reason"][0]
-    assert len(compiled) == 3
-
-
 def test_stages_that_cannot_be_are_rows_at_once(own_store: Path, compiled: list[str]) -> None:
     """Too many stages, or stages with too much memory, are rows with a reason, not compiled."""
     table = sweep(12672, gpu="h100", num_warps=(8,), num_stages=(2, 60, 20_000))
@@ -141,33 +121,6 @@ def test_stages_that_cannot_be_are_rows_at_once(own_store: Path, compiled: list[
     assert "at most 64" in table["reason"][2]
     assert len(compiled) == 1
     assert own_store.exists()
-
-
-def test_timeout_is_tried_again(own_store: Path) -> None:
-    """A compile that timed out is a row, and the next sweep compiles it again."""
-    asked = {"gpu": "sm_90", "num_warps": (4,), "num_stages": (1,)}
-    assert list(sweep(100, **asked, compile_timeout=1e-9)["status"]) == ["timed out"]
-    assert not list(own_store.glob("failures/*/*.json"))
-    assert list(sweep(100, **asked, compile_timeout=120)["status"]) == ["ok"]
-
-
-def test_disk_that_fills_up_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """If the disk is full, the store keeps what fits, and the table has all rows."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["/bin/mount", "-t", "tmpfs", "-o", "size=16k", "tmpfs", disk],
-        capture_output=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip("mounting a small tmpfs is not allowed here")
-    try:
-        monkeypatch.setenv("OCCUPANCY_LAB_CACHE_DIR", str(disk))
-        assert (sweep(781, **GRID)["status"] == "ok").all()
-        assert not list(disk.rglob("*.part"))
-    finally:
-        subprocess.run(["/bin/umount", disk], check=True)
 
 
 SWEEP = [
@@ -215,7 +168,7 @@ def test_ended_sweep_goes_on_from_the_store(tmp_path: Path, undisturbed: bytes) 
 
 def test_killed_sweeps_have_an_undisturbed_sweeps_rows(tmp_path: Path, undisturbed: bytes) -> None:
     """After kill -9 at later and later times, the next run has all rows."""
-    for compiled in (1, 2, 4, 7):
+    for compiled in (1, 4):
         with subprocess.Popen(
             SWEEP, env=environment(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         ) as process:

@@ -1,6 +1,7 @@
 """The best changes for a trace's kernels are those that `explain` finds, within a time limit."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -175,8 +176,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-def test_a_dry_run_says_what_explain_says(tmp_path: Path) -> None:
+def test_a_dry_run_says_what_explain_says(tmp_path: Path, only: Callable[..., None]) -> None:
     """A kernel's action is the first sentence of its launch's explanation."""
+    only("BLOCK")
     path = tmp_path / "train.py"
     path.write_text(PROGRAM, encoding="utf-8")
     found = dry_trace(["python", str(path)], gpu="h100", effort=Effort(600))
@@ -221,8 +223,9 @@ def test_another_number_gives_the_binary_of_the_source(noted_n: int, n: int) -> 
 
 
 @pytest.mark.slow
-def test_what_an_autotuner_timed_is_not_proposed() -> None:
+def test_what_an_autotuner_timed_is_not_proposed(only: Callable[..., None]) -> None:
     """Configurations that the autotuner measured are not proposed."""
+    only("num_warps")
     x = tensor((8192, 4096), "float16")
     lab = dry_run(launched_kernels.transpose, "h100")
     (case,) = lab[(128, 64)](x, x, 8192, 4096, BLOCK=64).cases

@@ -24,7 +24,7 @@ from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
 ARITHMETIC = ("dot", "addf", "mulf", "exp", "reduce", "scan")
-EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "30"))
+EXAMPLES = int(os.environ.get("OCCUPANCY_LAB_DRAWN_KERNELS", "20"))
 
 Numbers = dict[Any, dict[str, Amount]]
 """Numbers by name for each place: a kind with the lines of the place and of the calls to it."""

@@ -4,6 +4,7 @@ Assembly and source are counted independently: their stored bytes and FLOPs of p
 """
 
 import functools
+import itertools
 from pathlib import Path
 
 import counted_kernels
@@ -60,8 +61,9 @@ def texts_on(launch: RecordedLaunch, arch: str, folder: Path) -> Texts:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("arch", ["gfx942", "gfx950"])
-@pytest.mark.parametrize("kernel", PUBLIC)
+@pytest.mark.parametrize(
+    ("kernel", "arch"), [*zip(PUBLIC, itertools.cycle(["gfx942", "gfx950"]), strict=False)]
+)
 def test_public_kernels_store_and_multiply_what_their_sources_do(
     kernel: str, arch: str, tmp_path: Path
 ) -> None:
