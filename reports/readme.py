@@ -31,7 +31,7 @@ import record_tunes
 from record_files import read_table
 
 from occupancy_lab import Config, Problem, explain, load_kernel
-from occupancy_lab.calibrating.units import UNITS
+from occupancy_lab.calibrating.units import Units
 from occupancy_lab.compiling import Store, triton_version
 from occupancy_lab.compiling.store import CACHE_VARIABLE
 from occupancy_lab.evaluating import evaluate
@@ -356,15 +356,23 @@ def _stages(table: pd.DataFrame) -> str:
 
 
 def units() -> str:
-    """Return the properties of both GPUs' units."""
+    """Return the properties of both GPUs' units, and the rate of each dtype's fastest product."""
     found = [
         json.loads((DATA / f"units-{gpu}.json").read_text(encoding="utf-8"))["units"]
         for gpu in GPUS
     ]
     lines = ["| | H100 | H200 | unit | |", "| --- | --: | --: | --- | --- |"]
-    for name, unit in UNITS.items():
-        values = " | ".join(f"{one[name]:.4g}" for one in found)
-        lines.append(f"| {name} | {values} | {unit.unit} | {unit.meaning} |")
+    for field in dataclasses.fields(Units):
+        if field.name != "products":
+            values = " | ".join(f"{one[field.name]:.4g}" for one in found)
+            unit, meaning = field.metadata["unit"], field.metadata["meaning"]
+            lines.append(f"| {field.name} | {values} | {unit} | {meaning} |")
+    for dtype in dict.fromkeys(one["dtype"] for one in found[0]["products"]):
+        rates = " | ".join(
+            f"{max(each['tflops'] or 0.0 for each in some if each['dtype'] == dtype):.0f}"
+            for some in (one["products"] for one in found)
+        )
+        lines.append(f"| {dtype} | {rates} | TFLOP/s | tensor cores, with the fastest tile |")
     return "\n".join(lines)
 
 

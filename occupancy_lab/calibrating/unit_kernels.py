@@ -1,7 +1,7 @@
 """Kernels that keep one unit of a GPU busy and nothing else, for `units.py`.
 
 Operations that Triton cannot express are PTX, one `Probe` each: a loop between two readings of the
-clock. Kernels that read no clock run on every GPU.
+clock. All other kernels run on every GPU, and read no clock unless TICKS is set.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ import triton.language as tl
 WARP = 32
 WIDE_THREADS = 1024
 """Threads of a program that keeps a whole multiprocessor busy."""
-NOTED = 3
-"""Numbers that each program notes: its first and last cycle, and the result of its work."""
+NOTED = 5
+"""Numbers that each program notes: its first and last cycle, its first and last nanosecond, and the
+result of its work."""
 
 
 @triton.jit
@@ -29,22 +30,32 @@ def cycles_now():
 
 
 @triton.jit
+def nanoseconds_now():
+    """Return the GPU's clock, ns."""
+    return tl.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], dtype=tl.int64, is_pure=False, pack=1
+    )
+
+
+@triton.jit
 def probe_kernel(ticks_ptr, data_ptr, steps, PTX: tl.constexpr, THREADS: tl.constexpr):
     """Run PTX in THREADS threads, or with THREADS 1 in all with the same operands."""
     thread = tl.arange(0, THREADS)
     data = (thread * 0).to(tl.int64) + data_ptr.to(tl.int64)
-    first, last, found = tl.inline_asm_elementwise(
+    first, last, began, ended, found = tl.inline_asm_elementwise(
         PTX,
-        "=l,=l,=r,l,r,r,r",
+        "=l,=l,=l,=l,=r,l,r,r,r",
         [data, thread * 0 + steps, thread, thread * 0 + tl.program_id(0)],
-        dtype=(tl.int64, tl.int64, tl.int32),
+        dtype=(tl.int64, tl.int64, tl.int64, tl.int64, tl.int32),
         is_pure=False,
         pack=1,
     )
-    ticks_ptr += tl.program_id(0) * 3
+    ticks_ptr += tl.program_id(0) * 5
     tl.store(ticks_ptr, tl.min(first, axis=0))
     tl.store(ticks_ptr + 1, tl.max(last, axis=0))
-    tl.store(ticks_ptr + 2, tl.max(found, axis=0).to(tl.int64))
+    tl.store(ticks_ptr + 2, tl.min(began, axis=0))
+    tl.store(ticks_ptr + 3, tl.max(ended, axis=0))
+    tl.store(ticks_ptr + 4, tl.max(found, axis=0).to(tl.int64))
 
 
 @triton.jit
@@ -71,15 +82,49 @@ def sweep_kernel(ticks_ptr, input_ptr, blocks, steps, BLOCK: tl.constexpr):
     place = tl.arange(0, BLOCK)
     found = tl.zeros((BLOCK,), tl.float32)
     first = cycles_now()
+    began = nanoseconds_now()
     for step in range(steps):
         block = (tl.program_id(0) + step * tl.num_programs(0)) % blocks
         found += tl.load(input_ptr + block * BLOCK + place, cache_modifier=".cg")
     total = tl.sum(found, axis=0)
     last = cycles_now()
-    ticks_ptr += tl.program_id(0) * 3
+    ticks_ptr += tl.program_id(0) * 5
     tl.store(ticks_ptr, first)
     tl.store(ticks_ptr + 1, last)
-    tl.store(ticks_ptr + 2, total.to(tl.int64))
+    tl.store(ticks_ptr + 2, began)
+    tl.store(ticks_ptr + 3, nanoseconds_now())
+    tl.store(ticks_ptr + 4, total.to(tl.int64))
+
+
+@triton.jit
+def dot_kernel(
+    ticks_ptr,
+    output_ptr,
+    a_ptr,
+    b_ptr,
+    steps,
+    M: tl.constexpr,
+    N: tl.constexpr,
+    K: tl.constexpr,
+    TICKS: tl.constexpr,
+):
+    """Multiply the same M x K and K x N matrices *steps* times, and add up the products."""
+    rows, cols, inner = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    a = tl.load(a_ptr + rows[:, None] * K + inner[None, :])
+    b = tl.load(b_ptr + inner[:, None] + cols[None, :] * K)
+    sums = tl.zeros((M, N), output_ptr.dtype.element_ty)
+    if TICKS:
+        first = cycles_now()
+        began = nanoseconds_now()
+    for _ in range(steps):
+        sums = tl.dot(a, b, sums, out_dtype=output_ptr.dtype.element_ty)
+    if TICKS:
+        ticks_ptr += tl.program_id(0) * 5
+        tl.store(ticks_ptr, first)
+        tl.store(ticks_ptr + 1, cycles_now())
+        tl.store(ticks_ptr + 2, began)
+        tl.store(ticks_ptr + 3, nanoseconds_now())
+    tl.store(output_ptr + rows[:, None] * N + cols[None, :], sums)
 
 
 FRAME = """{{
@@ -87,14 +132,15 @@ FRAME = """{{
 .reg .b32 left, thread, program, found, tid;
 .reg .b64 data;
 {declared}
-mov.b64 data, $3;
-mov.b32 left, $4;
-mov.b32 thread, $5;
-mov.b32 program, $6;
+mov.b64 data, $5;
+mov.b32 left, $6;
+mov.b32 thread, $7;
+mov.b32 program, $8;
 mov.b32 found, 0;
 mov.u32 tid, %tid.x;
 setp.eq.u32 leads, tid, 0;
 {before}
+mov.u64 $2, %globaltimer;
 mov.u64 $0, %clock64;
 again:
 {steps}
@@ -103,8 +149,9 @@ setp.gt.s32 more, left, 0;
 @more bra again;
 {after}
 mov.u64 $1, %clock64;
+mov.u64 $3, %globaltimer;
 done:
-mov.b32 $2, found;
+mov.b32 $4, found;
 }}"""
 
 
@@ -134,6 +181,43 @@ class Probe:
         return FRAME.format(declared=self.declared, before=before, steps=steps, after=self.after)
 
 
+CHAINS = range(8)
+"""Independent chains of instructions in every warp."""
+
+
+def _chained(instruction: str, kind: str, start: str, fold: str) -> Probe:
+    """Return a probe of an instruction on 8 registers and y, which *start* initializes.
+
+    The instruction changes {0}; {1} and {2} are two other registers; *fold* adds {1} to {0}.
+    """
+    names = [f"x{chain}" for chain in CHAINS]
+    step = "\n".join(instruction.format(names[i], names[i - 1], names[i - 2]) for i in CHAINS)
+    return Probe(
+        step=step,
+        declared=f".reg .{kind} {', '.join(names)}, y;",
+        before="\n".join(start.format(name, place) for place, name in enumerate((*names, "y"))),
+        after="\n".join(fold.format("y", name) for name in names) + "\nmov.b32 found, y;",
+        threads=WIDE_THREADS,
+    )
+
+
+def chase(cache: str) -> Probe:
+    """Return a probe whose loads give the next address; *cache* is PTX's operator, ca or cg."""
+    return Probe(
+        step=f"ld.global.{cache}.b64 data, [data];", after="cvt.u32.u64 found, data;", repeats=16
+    )
+
+
+_VECTORS = "\n".join(
+    f"ld.shared.v4.b32 {{a{i}, b{i}, c{i}, d{i}}}, [at{i}];\n"
+    + "\n".join(f"add.u32 at{i}, at{i}, {part}{i};" for part in "abcd")
+    for i in range(4)
+)
+_PLACES = "\n".join(
+    f"add.u32 at{i}, at, {512 * i};\nand.b32 at{i}, at{i}, {WIDE_THREADS * 16 - 1};\n"
+    f"add.u32 at{i}, at{i}, from;"
+    for i in range(4)
+)
 _LOCAL = "\n".join(
     f"""sub.s32 slot, slot, 1;
 and.b32 slot, slot, 15;
@@ -146,17 +230,29 @@ mov.b64 to, from;"""
 _OWN_LINE = "mad.lo.u32 place, program, {threads}, thread;\nmad.wide.u32 at, place, 128, data;"
 """A separate line for each thread of all programs."""
 LINE_SECTORS = 4
-LOCAL_BYTES_A_STEP = 64
-"""Bytes per thread, loaded and stored."""
+APART_BYTES = 4096
+"""The distance between the places of two programs, which are in different parts of the L2 cache."""
+LOCAL_BYTES_A_STEP, SHARED_BYTES_A_STEP = 64, 64
+"""Bytes per thread: loaded and stored, and loaded."""
 CODE_INSTRUCTIONS, CODE_LINES = 2048, 2048 * 16 // 128
 """Consecutive instructions, four chains of multiply-adds, and the 128-byte lines that they fill."""
 
 PROBES: Mapping[str, Probe] = MappingProxyType(
     {
-        "l2": Probe(
-            step="ld.global.cg.b64 data, [data];",
-            after="cvt.u32.u64 found, data;",
-            repeats=16,
+        "l1": chase("ca"),
+        "l2": chase("cg"),
+        "shared": Probe(
+            declared=".shared .align 8 .b32 cell;\n.reg .b32 at;",
+            before="mov.u32 at, cell;\nst.shared.b32 [at], at;",
+            step="ld.volatile.shared.b32 at, [at];",
+            after="mov.b32 found, at;",
+        ),
+        "atomic": Probe(
+            declared=".reg .b32 value;",
+            before=f"mad.wide.u32 data, program, {APART_BYTES}, data;\n"
+            "ld.global.b32 value, [data];\n@!leads bra done;",
+            step="atom.global.add.u32 value, [data], value;",
+            after="mov.b32 found, value;",
         ),
         "atomic same": Probe(
             declared=".reg .f32 one;",
@@ -190,6 +286,16 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
             repeats=1,
             threads=WIDE_THREADS,
         ),
+        "shared bytes": Probe(
+            declared=f".shared .align 16 .b8 block[{WIDE_THREADS * 16}];\n"
+            ".reg .b32 at<4>, a<4>, b<4>, c<4>, d<4>, at, from;",
+            before="mov.u32 from, block;\nshl.b32 at, thread, 4;\n"
+            + _PLACES
+            + "\nmov.b32 a0, 0;\nst.shared.v4.b32 [at0], {a0, a0, a0, a0};",
+            step=_VECTORS,
+            after="add.u32 at0, at0, at1;\nadd.u32 at2, at2, at3;\nadd.u32 found, at0, at2;",
+            threads=WIDE_THREADS,
+        ),
         "local bytes": Probe(
             declared=".shared .align 16 .b8 filler[40960];\n.local .align 16 .b8 frame[256];\n"
             ".reg .b32 slot, a<4>, b<4>;\n.reg .b64 frame_at, from, to;",
@@ -202,6 +308,24 @@ PROBES: Mapping[str, Probe] = MappingProxyType(
             after="\n".join(f"xor.b32 found, found, {part}{i};" for part in "ab" for i in range(4)),
             repeats=1,
             threads=WIDE_THREADS,
+        ),
+        "fma": _chained(
+            "fma.rn.f32 {0}, {0}, y, y;",
+            "f32",
+            "add.u32 tid, thread, {1};\ncvt.rn.f32.u32 {0}, tid;",
+            "add.f32 {0}, {0}, {1};",
+        ),
+        "integer": _chained(
+            "lop3.b32 {0}, {0}, {1}, {2}, 0x96;",
+            "b32",
+            "mad.lo.u32 {0}, thread, left, {1};",
+            "xor.b32 {0}, {0}, {1};",
+        ),
+        "special": _chained(
+            "ex2.approx.ftz.f32 {0}, {0};",
+            "f32",
+            "add.u32 tid, thread, {1};\ncvt.rn.f32.u32 {0}, tid;",
+            "add.f32 {0}, {0}, {1};",
         ),
         "code": Probe(
             declared=".reg .f32 x<4>;",

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.calibrating import unit_kernels as kernels
@@ -23,12 +25,118 @@ from occupancy_lab.files import refused
 from occupancy_lab.measuring.measure import conditions
 from occupancy_lab.measuring.process import chosen_devices
 from occupancy_lab.text.document import Answer, Document, Section, Table, literal
+from occupancy_lab.text.words import formatted
 from occupancy_lab.throughput.calibrations import Calibration, calibration_path, keep_calibration
 
 if TYPE_CHECKING:
     import torch
 
 
+@dataclass(frozen=True, slots=True)
+class Product:
+    """The rate at which tensor cores multiply tiles that stay in shared memory."""
+
+    dtype: str
+    """The operands' dtype in torch; float32 is rounded to TF32."""
+    m: int
+    n: int
+    num_warps: int
+    tflops: float | None
+    """1e12 multiplications and additions per second (of integers for int8), of the whole GPU."""
+    mhz: float | None
+    """The multiprocessors' clock at the same time."""
+
+
+def _unit(unit: str, meaning: str) -> Any:
+    return dataclasses.field(default=None, metadata={"unit": unit, "meaning": meaning})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Units:
+    """The rates of the units of one GPU; None for those that could not be measured."""
+
+    launch_us: float | None = _unit("us", "a launch of one empty program, the L2 cache empty")
+    dispatch_us: float | None = _unit("us", "from the start of one program to the next, whole GPU")
+    l1_cycles: float | None = _unit("cycles", "until a load is there from the L1 cache")
+    l2_cycles: float | None = _unit("cycles", "the same from the L2 cache, which is idle")
+    memory_cycles: float | None = _unit("cycles", "the same from device memory, which is idle")
+    shared_cycles: float | None = _unit("cycles", "the same from shared memory")
+    atomic_cycles: float | None = _unit("cycles", "until the result of an atomic add is there")
+    atomic_same_cycles: float | None = _unit(
+        "cycles", "between two adds of the whole GPU to one address"
+    )
+    atomic_adds: float | None = _unit("adds/cycle/SM", "atomic adds to neighbouring addresses")
+    read_gbs: float | None = _unit("GB/s", "device memory, read only")
+    write_gbs: float | None = _unit("GB/s", "device memory, written only")
+    copy_gbs: float | None = _unit("GB/s", "device memory, read and written, bytes of both")
+    l2_bytes: float | None = _unit("B/cycle/SM", "read from the L2 cache by all multiprocessors")
+    l2_alone_bytes: float | None = _unit("B/cycle/SM", "the same by one alone")
+    l2_loads: float | None = _unit(
+        "1/cycle/SM", "loads of 4 bytes, each of another cache line, that the L2 cache serves"
+    )
+    l2_stores: float | None = _unit("1/cycle/SM", "the same of stores")
+    memory_alone_bytes: float | None = _unit("B/cycle/SM", "from device memory by one alone")
+    shared_bytes: float | None = _unit("B/cycle/SM", "read from shared memory")
+    local_bytes: float | None = _unit(
+        "B/cycle/SM", "local memory past the L1 cache, loaded and stored"
+    )
+    fma_results: float | None = _unit("1/cycle/SM", "FP32 multiply-adds")
+    integer_results: float | None = _unit("1/cycle/SM", "32-bit integer logic")
+    special_results: float | None = _unit("1/cycle/SM", "special functions (ex2)")
+    code_cycles: float | None = _unit(
+        "cycles", "for 128 bytes of straight code that no cache has, beyond issuing it"
+    )
+    clock_mhz: float | None = _unit("MHz", "the multiprocessors' clock while all do FP32 work")
+    products: tuple[Product, ...] | None = _unit("TFLOP/s", "tensor cores, by dtype and tile")
+
+    def numbers(self) -> dict[str, float]:
+        """Return the measured numbers by name, without the products."""
+        found = {name: getattr(self, name) for name in MEASURES if name != "products"}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def to_section(self) -> Section:
+        """Return a table of the measured numbers, and one of the tensor cores' products."""
+        fields = {field.name: field.metadata for field in dataclasses.fields(self)}
+        rows = tuple(
+            (name, f"{value:.4g}", fields[name]["unit"], fields[name]["meaning"])
+            for name, value in self.numbers().items()
+        )
+        products = tuple(
+            (
+                one.dtype,
+                f"{one.m} x {one.n}",
+                *(formatted(number, ".0f") for number in (one.num_warps, one.tflops, one.mhz)),
+            )
+            for one in self.products or ()
+        )
+        tables = [Table(("", "value", "unit", ""), rows, prose=True)]
+        if products:
+            tables.append(Table(("dtype", "tile", "warps", "TFLOP/s", "MHz"), products))
+        return Section("Units", tuple(tables))
+
+
+@dataclass(frozen=True, slots=True)
+class Ticks:
+    """The notes of the programs of some launches, which all did the same."""
+
+    rows: Sequence[Sequence[int]]
+    """A row for each program, as in `kernels.NOTED`."""
+
+    @property
+    def cycles(self) -> float:
+        """The median time of a program."""
+        return statistics.median(last - first for first, last, *_ in self.rows)
+
+    @property
+    def mhz(self) -> float | None:
+        """The multiprocessors' clock at the same time; None if the time is too short to tell."""
+        ns = statistics.median(ended - began for _, _, began, ended, _ in self.rows)
+        return self.cycles / ns * 1e3 if ns >= LEAST_NS else None
+
+
+LEAST_NS = 100_000
+"""The shortest time of a program from which to tell the clock: some GPUs count nanoseconds in
+thousands."""
 RUNS = 18
 """Timed launches, three bursts of the timer."""
 PROBE_RUNS = 3
@@ -47,10 +155,18 @@ L2_STEPS = 200
 SWEEP_BLOCK, SWEEP_STEPS, L2_BLOCKS, MEMORY_BLOCKS = 1 << 14, 256, 256, 1024
 """Elements of 4 bytes that a program loads at once, and how often; blocks of 16 MiB, which fit an
 L2 cache, and of 64 MiB."""
+DTYPES = ("float16", "bfloat16", "float32", "float8_e4m3fn", "int8")
+TILES = ((64, 64), (128, 128), (128, 256))
+DEPTH_BYTES = 128
+"""The bytes of a row of an operand, as matrix products usually load it."""
+PRODUCT_WARPS, MOST_WARPS, MOST_SUMS = (4, 8), 16, 1 << 15
+"""Programs share a multiprocessor up to this many warps, or this many sums in registers."""
+PRODUCT_CYCLES, FLOPS_BYTES = 4_000_000, 8192
+"""The approximate cycles of a launch, if a cycle does so many FLOPs times bytes of an element."""
 
 
 class Bench:
-    """Measures the units of the current GPU."""
+    """Measures each unit of the current GPU, by the names of `Units`."""
 
     def __init__(self) -> None:
         """Allocate the memory that the kernels read and write."""
@@ -69,10 +185,10 @@ class Bench:
         """Return the median us of each of *calls*, which take turns."""
         return [statistics.median(times) for times in self.timer.time(calls, runs=RUNS)]
 
-    def cycles(
+    def ticks(
         self, launch: Callable[[torch.Tensor], object], programs: int, *, before: bool = False
-    ) -> float:
-        """Return the median cycles of the programs of *launch*, which takes a tensor for them.
+    ) -> Ticks:
+        """Return the notes of the programs of *launch*, which takes a tensor for them.
 
         With *before*, all caches are emptied before each launch, including those of instructions.
         """
@@ -80,7 +196,7 @@ class Bench:
 
         if not self.reads_clock:
             refuse("only NVIDIA's clock is read", DriverError)
-        found: list[int] = []
+        rows: list[list[int]] = []
         for run in range(PROBE_RUNS + 1):
             noted = torch.zeros((programs, kernels.NOTED), dtype=torch.int64, device="cuda")
             if before:
@@ -88,8 +204,8 @@ class Bench:
                 self.flush(())
             launch(noted)
             if run:
-                found += (noted[:, 1] - noted[:, 0]).tolist()
-        return statistics.median(found)
+                rows += noted.tolist()
+        return Ticks(rows)
 
     def _launch(
         self,
@@ -115,17 +231,17 @@ class Bench:
         *,
         data: torch.Tensor | None = None,
         before: bool = False,
-    ) -> float:
-        """Return the cycles of *programs* that do *steps* of a probe."""
+    ) -> Ticks:
+        """Return the notes of *programs* that do *steps* of a probe."""
         probe = kernels.PROBES[name]
-        return self.cycles(
+        return self.ticks(
             lambda noted: self._launch(probe, noted, steps, data), programs, before=before
         )
 
     def step_cycles(self, name: str, steps: int, programs: int = 1, **others: Any) -> float:
         """Return the cycles of one repetition of a probe."""
         repeats = kernels.PROBES[name].repeats
-        return self.probe(name, steps, programs, **others) / (steps * repeats)
+        return self.probe(name, steps, programs, **others).cycles / (steps * repeats)
 
     def empty(self, programs: int = 1) -> None:
         """Launch programs that do nothing."""
@@ -171,7 +287,7 @@ class Bench:
             )
 
         moved = 4 * SWEEP_BLOCK * SWEEP_STEPS
-        return moved / self.cycles(launch, programs, before=before)
+        return moved / self.ticks(launch, programs, before=before).cycles
 
     def results(self, name: str, steps: int, each: float) -> float:
         """Return a multiprocessor's rate per cycle, if a thread does *each* in a step."""
@@ -179,8 +295,40 @@ class Bench:
 
     def code_cycles(self) -> float:
         """Return the cycles of waiting for a line of code."""
-        cycles = self.probe("code", 1, self.size, before=True)
+        cycles = self.probe("code", 1, self.size, before=True).cycles
         return (cycles - kernels.CODE_INSTRUCTIONS) / kernels.CODE_LINES
+
+    def products(self) -> tuple[Product, ...]:
+        """Return the tensor cores' rates by dtype and tile."""
+        return tuple(
+            self._product(dtype, m, n, num_warps)
+            for dtype, (m, n), num_warps in itertools.product(DTYPES, TILES, PRODUCT_WARPS)
+        )
+
+    def _product(self, dtype: str, m: int, n: int, num_warps: int) -> Product:
+        import torch
+
+        kind = getattr(torch, dtype)
+        k = DEPTH_BYTES // kind.itemsize
+        sums = torch.int32 if kind is torch.int8 else torch.float32
+        output = torch.empty((m, n), dtype=sums, device="cuda")
+        programs = self.size * max(min(MOST_WARPS // num_warps, MOST_SUMS // (m * n)), 1)
+        noted = torch.zeros((programs, kernels.NOTED), dtype=torch.int64, device="cuda")
+        flops = 2 * m * n * k * programs
+        steps = int(PRODUCT_CYCLES * self.size * FLOPS_BYTES / kind.itemsize / flops)
+        operands = [random_matrix(size, k, kind) for size in (m, n)]
+
+        def launch() -> None:
+            kernels.dot_kernel[(programs,)](
+                noted, output, *operands, steps, m, n, k, self.reads_clock, num_warps=num_warps
+            )
+
+        try:
+            (us,) = self.timed_us(launch)
+        except Exception:  # noqa: BLE001 - Triton's errors have no common kind
+            return Product(dtype, m, n, num_warps, None, None)
+        mhz = Ticks(noted.tolist()).mhz if self.reads_clock else None
+        return Product(dtype, m, n, num_warps, flops * steps / (us - self.empty_us[0]) / 1e6, mhz)
 
 
 def ring(size: int, device: str = "cuda") -> torch.Tensor:
@@ -196,96 +344,61 @@ def ring(size: int, device: str = "cuda") -> torch.Tensor:
     return lines
 
 
-@dataclass(frozen=True, slots=True)
-class Unit:
-    """A unit of a GPU, and how its rate is measured."""
+def random_matrix(rows: int, cols: int, dtype: torch.dtype) -> torch.Tensor:
+    """Return a matrix of random numbers on the current GPU; int8 uses all 256 values."""
+    import torch
 
-    unit: str
-    """What the rate is counted in."""
-    meaning: str
-    measure: Callable[[Bench], Any]
+    if dtype is torch.int8:
+        return torch.randint(-128, 128, (rows, cols), dtype=dtype, device="cuda")
+    return torch.randn((rows, cols), device="cuda").to(dtype)
 
 
-UNITS: Mapping[str, Unit] = {
-    "launch_us": Unit(
-        "us", "a launch of one empty program, the L2 cache empty", lambda on: on.empty_us[0]
-    ),
-    "dispatch_us": Unit(
-        "us",
-        "from the start of one program to the next, whole GPU",
-        lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
-    ),
-    "l2_cycles": Unit(
-        "cycles",
-        "until a load is there from an idle L2 cache",
-        lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
-    ),
-    "memory_cycles": Unit(
-        "cycles",
-        "the same from device memory, which is idle",
-        lambda on: on.chase_cycles(ring(MEMORY_RING_BYTES), MEMORY_LOADS, before=True),
-    ),
-    "atomic_same_cycles": Unit(
-        "cycles",
-        "between two adds of the whole GPU to one address",
-        lambda on: on.step_cycles("atomic same", 256, on.size, data=on.zeros()) / on.size,
-    ),
-    "atomic_adds": Unit(
-        "adds/cycle/SM",
-        "atomic adds to neighbouring addresses",
-        lambda on: (
+CHAINS = len(kernels.CHAINS)
+MEASURES: Mapping[str, Callable[[Bench], Any]] = MappingProxyType(
+    {
+        "launch_us": lambda on: on.empty_us[0],
+        "dispatch_us": lambda on: (on.empty_us[1] - on.empty_us[0]) / (EMPTY_PROGRAMS - 1),
+        "l1_cycles": lambda on: on.step_cycles("l1", 256, data=ring(LINE_BYTES)),
+        "l2_cycles": lambda on: on.chase_cycles(ring(L2_RING_BYTES), L2_RING_BYTES // LINE_BYTES),
+        "memory_cycles": lambda on: on.chase_cycles(
+            ring(MEMORY_RING_BYTES), MEMORY_LOADS, before=True
+        ),
+        "shared_cycles": lambda on: on.step_cycles("shared", 512),
+        "atomic_cycles": lambda on: on.step_cycles("atomic", 128, on.size, data=on.zeros()),
+        "atomic_same_cycles": lambda on: (
+            on.step_cycles("atomic same", 256, on.size, data=on.zeros()) / on.size
+        ),
+        "atomic_adds": lambda on: (
             kernels.WIDE_THREADS / on.step_cycles("atomic apart", 128, on.size, data=on.zeros())
         ),
-    ),
-    "read_gbs": Unit("GB/s", "device memory, read only", lambda on: on.moved_gbs[0]),
-    "write_gbs": Unit("GB/s", "device memory, written only", lambda on: on.moved_gbs[1]),
-    "copy_gbs": Unit(
-        "GB/s", "device memory, read and written, bytes of both", lambda on: on.moved_gbs[2]
-    ),
-    "l2_bytes": Unit(
-        "B/cycle/SM",
-        "read from the L2 cache by all multiprocessors",
-        lambda on: on.sweep_bytes(L2_BLOCKS, on.size),
-    ),
-    "l2_alone_bytes": Unit(
-        "B/cycle/SM", "the same by one alone", lambda on: on.sweep_bytes(L2_BLOCKS, 1)
-    ),
-    "l2_loads": Unit(
-        "1/cycle/SM",
-        "loads of 4 bytes, each of another cache line, that the L2 cache serves",
-        lambda on: on.results("l2 loads", L2_STEPS, kernels.LINE_SECTORS),
-    ),
-    "l2_stores": Unit(
-        "1/cycle/SM",
-        "the same of stores",
-        lambda on: on.results("l2 stores", L2_STEPS, kernels.LINE_SECTORS),
-    ),
-    "memory_alone_bytes": Unit(
-        "B/cycle/SM",
-        "from device memory by one alone",
-        lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),
-    ),
-    "local_bytes": Unit(
-        "B/cycle/SM",
-        "local memory past the L1 cache, loaded and stored",
-        lambda on: on.results("local bytes", 640, kernels.LOCAL_BYTES_A_STEP),
-    ),
-    "code_cycles": Unit(
-        "cycles",
-        "for 128 bytes of straight code that no cache has, beyond issuing it",
-        Bench.code_cycles,
-    ),
-}
-"""The units by name, beginning with those that others need."""
+        "read_gbs": lambda on: on.moved_gbs[0],
+        "write_gbs": lambda on: on.moved_gbs[1],
+        "copy_gbs": lambda on: on.moved_gbs[2],
+        "l2_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, on.size),
+        "l2_alone_bytes": lambda on: on.sweep_bytes(L2_BLOCKS, 1),
+        "l2_loads": lambda on: on.results("l2 loads", L2_STEPS, kernels.LINE_SECTORS),
+        "l2_stores": lambda on: on.results("l2 stores", L2_STEPS, kernels.LINE_SECTORS),
+        "memory_alone_bytes": lambda on: on.sweep_bytes(MEMORY_BLOCKS, 1, before=True),
+        "shared_bytes": lambda on: on.results("shared bytes", 256, kernels.SHARED_BYTES_A_STEP),
+        "local_bytes": lambda on: on.results("local bytes", 640, kernels.LOCAL_BYTES_A_STEP),
+        "fma_results": lambda on: on.results("fma", 2000, CHAINS),
+        "integer_results": lambda on: on.results("integer", 1000, CHAINS),
+        "special_results": lambda on: on.results("special", 256, CHAINS),
+        "code_cycles": Bench.code_cycles,
+        "clock_mhz": lambda on: on.probe("fma", 8000, on.size).mhz,
+        "products": Bench.products,
+    }
+)
+"""How each field of `Units` is measured, beginning with those that others need."""
 
 
-def measure_units(names: Iterable[str] = UNITS) -> dict[str, float]:
-    """Return the rates of the current GPU's units, or only of *names*, as far as they are known."""
+def measure_units(names: Iterable[str] = tuple(MEASURES)) -> Units:
+    """Return the rates of the current GPU's units, or only of *names*."""
     bench, found = Bench(), {}
     for name in names:
         with contextlib.suppress(Exception):  # others are still measured
-            found[name] = UNITS[name].measure(bench)
-    return found
+            found[name] = MEASURES[name](bench)
+    return Units(**found)
 
 
 USED = (
@@ -301,6 +414,8 @@ class Calibrated(Answer):
     calibration: Calibration
     path: Path
     seconds: float
+    units: Units
+    """The rate of each unit of the GPU alone."""
 
     def to_document(self) -> Document:
         """Return the rates, where they are stored, and which of them predictions use."""
@@ -309,14 +424,8 @@ class Calibrated(Answer):
             f"It took {self.seconds:.0f} s and is kept in {literal(str(self.path))}; predictions"
             f" for {calibration.gpu} use it from now on."
         )
-        rows = tuple(
-            (name, f"{calibration.units[name]:.4g}", one.unit, one.meaning)
-            for name, one in UNITS.items()
-            if name in calibration.units
-        )
-        units = Section("Units", (Table(("", "value", "unit", ""), rows, prose=True),))
         title = f"Calibration of {calibration.device}, {calibration.date}"
-        return Document(title, (kept, USED), (units,))
+        return Document(title, (kept, USED), (self.units.to_section(),))
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
@@ -324,7 +433,7 @@ class Calibrated(Answer):
             **dataclasses.asdict(self.calibration),
             "path": str(self.path),
             "seconds": self.seconds,
-            "units": {name: self.calibration.units.get(name) for name in UNITS},
+            "units": dataclasses.asdict(self.units),
         }
 
 
@@ -340,11 +449,12 @@ def calibrate_here() -> Calibrated:
     with refused(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     units, at = measure_units(), conditions()
-    if not units:
+    numbers = units.numbers()
+    if not numbers:
         refuse(
             f"{gpu.title} cannot be calibrated: none of its units could be measured", DriverError
         )
-    calibration = Calibration(gpu.key, at.device, str(at.date), at.torch, at.triton, units)
+    calibration = Calibration(gpu.key, at.device, str(at.date), at.torch, at.triton, numbers)
     with refused(path):
         keep_calibration(calibration)
-    return Calibrated(calibration, path, time.monotonic() - start)
+    return Calibrated(calibration, path, time.monotonic() - start, units)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 FITTED_TO = "h100"
 """The key of the GPU whose launches the constants were fitted to."""
 FITTED_UNITS: Mapping[str, float] = {"launch_us": 2.976, "read_gbs": 3093.6, "l2_loads": 0.5304}
-"""What `calibrate` measures on this GPU, by the names of `calibrating.units.UNITS`. On another
+"""What `calibrate` measures on this GPU, by the fields of `calibrating.units.Units`. On another
 GPU, the ratio of its measurement to this one takes the place of the data sheet."""
 
 
@@ -39,8 +39,8 @@ class Calibration:
     torch: str
     triton: str
     units: Mapping[str, float]
-    """What each unit does by itself, as far as it was measured, by the names of
-    `calibrating.units.UNITS`."""
+    """What each unit does by itself, as far as it was measured, by the fields of
+    `calibrating.units.Units`."""
 
     def write(self, path: Path) -> None:
         """Write the calibration to *path* as JSON; raise OSError where it cannot be written."""

@@ -1,34 +1,56 @@
 """Units of a GPU: kernels do what they time, and times become rates."""
 
 import ctypes
+import dataclasses
 import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
 import pytest
-import torch
 from disassembled import INSTRUCTION, nvdisasm
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.calibrating import unit_kernels as kernels
 from occupancy_lab.calibrating import units
-from occupancy_lab.calibrating.units import Bench, measure_units, ring
+from occupancy_lab.calibrating.units import (
+    MEASURES,
+    Bench,
+    Product,
+    Ticks,
+    Units,
+    measure_units,
+    ring,
+)
 from occupancy_lab.compiling.offline import offline
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.launch import Launch
 
 H100, MI300X = find_gpu("h100").target, find_gpu("mi300x").target
 MEANT = {
+    "l1": ("LDG.E.64.STRONG.SM", 1),
     "l2": ("LDG.E.64.STRONG.GPU", 1),
+    "shared": ("LDS", 1),
+    "atomic": ("ATOMG.E.ADD.STRONG.GPU", 1),
     "atomic same": ("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", 1),
     "atomic apart": ("REDG.E.ADD.F32.FTZ.RN.STRONG.GPU", 1),
     "l2 loads": ("LDG.E.STRONG.GPU", 4),
     "l2 stores": ("STG.E", 4),
+    "shared bytes": ("LDS.128", 4),
     "local bytes": ("LDL.128", 2),
+    "fma": ("FFMA", 8),
+    "integer": ("LOP3.LUT", 8),
+    "special": ("MUFU.EX2", 8),
     "code": ("FFMA", 4),
 }
 """The instructions that a probe's step must have on an H100, and how many, by nvdisasm."""
+PRODUCTS = {
+    "float16": ("float32", "HGMMA.64x128x16.F32"),
+    "bfloat16": ("float32", "HGMMA.64x128x16.F32.BF16"),
+    "float32": ("float32", "HGMMA.64x128x8.F32.TF32"),
+    "float8_e4m3fn": ("float32", "QGMMA.64x128x32.F32.E4M3.E4M3"),
+    "int8": ("int32", "IGMMA.64x128x32.S8.S8"),
+}
 
 
 def pointer(dtype: str) -> Pointer:
@@ -70,6 +92,18 @@ def test_a_probe_repeats_what_it_is_to_time(name: str) -> None:
     assert moves <= {meant, "STL.128", "LDC", "LDC.64"}
 
 
+@pytest.mark.parametrize("dtype", list(PRODUCTS))
+def test_products_stay_in_shared_memory(dtype: str) -> None:
+    """The loop uses the dtype's tensor core instructions, and moves no data."""
+    sums, meant = PRODUCTS[dtype]
+    pointers = [pointer(one) for one in ("int64", sums, dtype, dtype)]
+    depth = {"float16": 64, "bfloat16": 64, "float32": 32}.get(dtype, 128)
+    sizes = {"M": 128, "N": 128, "K": depth, "TICKS": True, "num_warps": 8}
+    counts = Counter(timed(kernels.dot_kernel, *pointers, 100, **sizes))
+    assert counts[meant] >= 4
+    assert not [one for one in counts if one.startswith(("LDG", "LDS", "STS", "LDL", "STL"))]
+
+
 def test_a_sweep_reads_past_the_l1_cache() -> None:
     """Each pass loads its block from the L2 cache, 16 bytes per thread and load."""
     arguments = (pointer("int64"), pointer("float32"), 256, 100)
@@ -79,12 +113,35 @@ def test_a_sweep_reads_past_the_l1_cache() -> None:
 
 @pytest.mark.parametrize("reads", [True, False])
 def test_what_needs_no_clock_compiles_for_amd(*, reads: bool) -> None:
-    """Moves compile for an MI300X."""
-    moving = {"BLOCK": 2048, "READS": reads, "WRITES": True, "num_warps": 4}
-    launch = Launch((pointer("float32"), pointer("float32")), moving)
+    """Moves and products compile for an MI300X, with its matrix cores."""
     with offline(MI300X):
-        moved = launch.warm_up(kernels.move_kernel).asm["amdgcn"]
+        moving = {"BLOCK": 2048, "READS": reads, "WRITES": True, "num_warps": 4}
+        arguments = (pointer("float32"), pointer("float32"))
+        moved = Launch(arguments, moving).warm_up(kernels.move_kernel).asm["amdgcn"]
+        pointers = [pointer(one) for one in ("int64", "float32", "float16", "float16")]
+        sizes = {"M": 128, "N": 128, "K": 64, "TICKS": False, "num_warps": 4}
+        multiplied = Launch((*pointers, 100), sizes).warm_up(kernels.dot_kernel).asm["amdgcn"]
     assert ("buffer_load_dwordx4" in moved or "global_load_dwordx4" in moved) is reads
+    assert "v_mfma_f32" in multiplied
+
+
+def test_every_unit_has_a_measure() -> None:
+    """Each field of `Units` has a measurement, a unit and a meaning."""
+    fields = dataclasses.fields(Units)
+    assert [field.name for field in fields] == list(MEASURES)
+    assert all(field.metadata["unit"] and field.metadata["meaning"] for field in fields)
+
+
+def test_cycles_and_clock_are_of_the_median_program() -> None:
+    """Programs of 2 ms in 3.4e6 cycles ran at 1700 MHz; an outlier is ignored."""
+    rows = [[7, 3_400_007, 50, 2_000_050, 0]] * 2 + [[0, 9_000_000, 0, 2_000_000, 0]]
+    assert Ticks(rows).cycles == 3_400_000
+    assert Ticks(rows).mhz == 1700
+
+
+def test_a_short_time_tells_no_clock() -> None:
+    """Times of few nanoseconds give no clock, since a GPU may count in thousands."""
+    assert Ticks([[0, 3000, 0, 2000, 0]]).mhz is None
 
 
 def test_a_ring_leads_through_all_lines() -> None:
@@ -112,17 +169,6 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Bench:
     return made
 
 
-def test_cycles_are_those_of_the_median_program(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Programs take the cycles from their first to their last; an outlier is ignored."""
-    zeros = torch.zeros
-    monkeypatch.setattr(torch, "zeros", lambda size, dtype, **_: zeros(size, dtype=dtype))
-    bench.reads_clock = True
-    rows = torch.tensor([[7, 3_400_007, 0], [7, 3_400_007, 0], [0, 9_000_000, 0]])
-    assert bench.cycles(lambda noted: noted.copy_(rows), 3) == 3_400_000
-
-
 def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     """A launch's time, and the cost of each further program."""
     launched: list[int] = []
@@ -135,8 +181,8 @@ def test_times_of_launches_become_units(bench: Bench, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(Bench, "found_us", found_us, raising=False)
     found = measure_units(["launch_us", "dispatch_us"])
-    assert bench.empty_us[0] == found["launch_us"] == pytest.approx(3.0)
-    assert found["dispatch_us"] == pytest.approx(0.001)
+    assert bench.empty_us[0] == found.launch_us == pytest.approx(3.0)
+    assert found.dispatch_us == pytest.approx(0.001)
 
 
 def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,12 +199,28 @@ def test_times_of_copies_become_rates(bench: Bench, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(Bench, "found_us", found_us, raising=False)
     found = measure_units(["read_gbs", "copy_gbs"])
-    assert found["read_gbs"] == found["copy_gbs"] == pytest.approx(2000)
+    assert found.read_gbs == found.copy_gbs == pytest.approx(2000)
+
+
+def test_units_are_shown_with_what_they_mean() -> None:
+    """Measured units have a line, products a table, others are left out."""
+    slow = Product("float16", 64, 128, 4, None, None)
+    fast = Product("int8", 64, 128, 8, 1234.5, 1700.2)
+    shown = Units(l1_cycles=34.2, products=(slow, fast)).to_section()
+    first, second = shown.tables
+    assert first.rows == (
+        ("l1_cycles", "34.2", "cycles", "until a load is there from the L1 cache"),
+    )
+    assert second.rows == (
+        ("float16", "64 x 128", "4", "-", "-"),
+        ("int8", "64 x 128", "8", "1234", "1700"),
+    )
+    assert len(Units(l1_cycles=34.2).to_section().tables) == 1
 
 
 def test_one_that_fails_leaves_the_others(bench: Bench) -> None:
-    """A unit that cannot be measured is left out."""
+    """A unit that cannot be measured is None."""
     bench.empty_us = (3.0, 60.0)
     bench.reads_clock = False
-    found = measure_units(["launch_us", "l2_cycles", "l2_loads"])
-    assert found == {"launch_us": 3.0}
+    found = measure_units(["launch_us", "l1_cycles", "special_results"])
+    assert found == Units(launch_us=3.0)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from in_process import SECONDS, check_answered, run
 from stand_ins import CALIBRATION, Launches
 
-from occupancy_lab.calibrating.units import Calibrated
+from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.cli import main
 from occupancy_lab.compiling.environment import running_environment
 from occupancy_lab.compiling.process import CompileProcess, Request
@@ -265,7 +265,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory, patch: pytest.MonkeyPatch)
     replaced = {
         "cli.doctor.can_compile": lambda _target: True,
         "measuring.verify.verify": lambda *_asked, **_options: CHECKS,
-        "calibrating.units.calibrate_here": lambda: Calibrated(CALIBRATION, out / "h200.json", 1.0),
+        "calibrating.units.calibrate_here": lambda: Calibrated(
+            CALIBRATION, out / "h200.json", 1.0, Units()
+        ),
         "evaluating.evaluation.recorded_table": lambda: table,
         "reporting.source.recorded_table": lambda: table,
         "reporting.source.fresh_table": partial(fresh_table, problems=(PROBLEM,)),

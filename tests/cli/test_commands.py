@@ -7,7 +7,7 @@ import pytest
 from in_process import run
 from stand_ins import CALIBRATION, Launches, values_of
 
-from occupancy_lab.calibrating.units import Calibrated
+from occupancy_lab.calibrating.units import Calibrated, Units
 from occupancy_lab.measuring.verify import Check, Verification
 from occupancy_lab.values import Config
 from occupancy_lab.workers.signals import Interrupted
@@ -50,11 +50,11 @@ def test_measured_sweep_uses_the_devices(launches: Launches) -> None:
 
 def test_calibrate_prints_the_units(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A calibration is printed, as words and as JSON."""
-    made = Calibrated(CALIBRATION, tmp_path / "h200.json", 34.4)
+    made = Calibrated(CALIBRATION, tmp_path / "h200.json", 34.4, Units(l1_cycles=34.2))
     monkeypatch.setattr("occupancy_lab.calibrating.units.calibrate_here", lambda: made)
     done = run("calibrate")
     assert done.returncode == 0
-    assert "read_gbs" in done.stdout
+    assert "l1_cycles" in done.stdout
     assert values_of(run("calibrate", "--json").stdout)["device"] == "NVIDIA H200"
 
 
