@@ -22,13 +22,12 @@ of 2 to 320 KiB, executed once per launch and in a loop, by 1 to 8 warps, on an 
 CODE_STAYS = 0.5
 """The share of the instruction cache that still holds the code of the launch before, where that
 code is larger than the cache. From the same measurements."""
-PORT_CYCLES = 3.0
+PORT_CYCLES = 5.0
 """Cycles for which a scheduler's line of code keeps the multiprocessor's instruction cache busy:
-programs that are at different places fetch their lines one after the other. With straight code of
-64 and 85 KiB, executed in a loop by 2 to 4 such programs of 4 or 8 warps on an H200, it is 5.
-Programs at the same place wait for none, nor do those whose code is larger than this cache. Public
-kernels are in between: with 5, a selection of experts and of vectors took two thirds of the
-predicted time, and with 3 they are within 11%."""
+programs that are at different places fetch their lines one after the other. Measured with straight
+code of 64 and 85 KiB, executed in a loop by 2 to 4 programs of 4 or 8 warps, on an H200. Larger
+code than this cache holds takes as long as that of a single program, and so do programs that are at
+the same place."""
 CODE_APART = 2.25
 """The size of code, in units of the schedulers' caches, from which on programs find no lines there
 that another one has fetched. Without it, a convolution with 56 KB of code was predicted 15% too
