@@ -240,7 +240,7 @@ def _followed_unseen(rows: Iterable[Mapping[str, str]]) -> str:
     gain = statistics.geometric_mean(before / after for before, after, *_ in tried)
     most = max(before / after for before, after, *_ in tried)
     return (
-        f"For {len(tried)} launches of the last two sets `explain` named a change to make them"
+        f"For {len(tried)} launches of the last three sets `explain` named a change to make them"
         f" faster, before any was timed. All were tried: {faster} were faster, by a factor of"
         f" {gain:.2f} in the geometric mean and {most:.0f} at most, and {inside} took a time in the"
         " range of the change."
