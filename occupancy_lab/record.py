@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -19,6 +20,7 @@ from occupancy_lab.options import KNOBS
 from occupancy_lab.prediction import Prediction, lost_columns, time_columns
 from occupancy_lab.table.columns import RESOURCES
 from occupancy_lab.throughput.demand import Doing, l1_hits
+from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.throughput.launch_time import beside_copy, predict_launch
 from occupancy_lab.values import (
     Config,
@@ -308,7 +310,7 @@ class Record(_Named):
         With *num_programs* it is a launch of so many programs, as in `other_launches` or as they
         fit.
         """
-        grid, resident = self.launch.grid, None
+        grid, resident, fit = self.launch.grid, None, None
         if self.plan is not None:
             resident = self.plan.resident_programs
             if grid is None and self.plan.num_programs is not None:
@@ -318,7 +320,8 @@ class Record(_Named):
             fit = self.occupancy.programs_per_multiprocessor
             fit = self.other_launches().get(num_programs, fit)
             resident = self.calculation.resident_with(fit)
-        return Counting(texts, self, grid, assume, resident)
+        room = None if grid is None else l1_share(self.calculation, math.prod(grid), fit)
+        return Counting(texts, self, grid, assume, resident, room)
 
     def with_counts(
         self, found: Counted, others: Mapping[int, Counted] = MappingProxyType({})

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
+import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.throughput.demand import l1_hits
+from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import SECTOR, Amount, total
 from occupancy_lab.work.executed import execute
@@ -114,6 +116,9 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
             values=launch.values,
             resident=resident(launch),
             lookups=lookups_of(counts_of(launch)),
+            l1_bytes=l1_share(
+                calculate(resources_of(launch), find_gpu(launch.gpu)), math.prod(launch.grid)
+            ),
         )
     except OccupancyLabError:
         return None

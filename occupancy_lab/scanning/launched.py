@@ -8,6 +8,7 @@ parameters.
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -26,6 +27,7 @@ from occupancy_lab.occupancy.calculator import Calculation
 from occupancy_lab.record import Record
 from occupancy_lab.scanning.cache import CachedKernel, read_entry_file, read_text
 from occupancy_lab.signature import EXAMPLE
+from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.work.counting import Counting, count_launches
 from occupancy_lab.workers.child import cores
 
@@ -82,7 +84,8 @@ class KnownLaunch:
             cubin=read_entry_file(entry, "cubin") if backend == "cuda" else None,
         )
         grid, resident = self.bound.launch.grid, self.calculation.resident_programs
-        return Counting(texts, self.bound, grid, self.assume, resident)
+        room = None if grid is None else l1_share(self.calculation, math.prod(grid))
+        return Counting(texts, self.bound, grid, self.assume, resident, room)
 
 
 def launch_of(

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from occupancy_lab.gpus import Architecture, Gpu
+    from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.values import Resources
     from occupancy_lab.work.counts import Amount, Executed, Program
 
@@ -41,6 +42,20 @@ def l1_room(architecture: Architecture, shared: int, programs: int) -> int:
     taken = (shared + architecture.reserved_shared) * programs
     steps = (one * 1024 for one in SHARED_KIB if taken <= one * 1024 < most)
     return whole - (most if shared > MOST_SHARED else next(steps, most))
+
+
+def l1_share(calculation: Calculation, programs: int, fit: int | None = None) -> int | None:
+    """Return the bytes of the L1 cache for each of *programs* programs that run at once.
+
+    *fit* programs fit on a multiprocessor; by default as many as *calculation* says. None where
+    that, or the cache's size, is not known.
+    """
+    gpu, resources = calculation.gpu, calculation.resources
+    fit = fit or calculation.occupancy.programs_per_multiprocessor
+    if not fit or not gpu.multiprocessors or resources.shared is None:
+        return None
+    at_once = max(min(fit, -(-programs // gpu.multiprocessors)), 1)
+    return l1_room(gpu.architecture, resources.shared, at_once) // at_once or None
 
 
 def l1_missing(distances: Sequence[float], threads: int, size: int) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,6 +31,7 @@ from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits
 from occupancy_lab.options import NAMES
 from occupancy_lab.record import Record
+from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.tracing.actions import (
     NO_EFFORT,
     Effort,
@@ -293,8 +295,7 @@ def _record(  # noqa: PLR0913 - what counts depend on
         run = launch_of(metadata, passed, grid, constexprs)
     except (InputError, KeyError, TypeError):  # the record is damaged
         return None
-    resident = calculation.resident_programs
-    run, counted = count_kept(run, texts, values=values, resident=resident, store=store)
+    run, counted = count_kept(run, texts, calculation, values=values, store=store)
     return None if counted.counts is None else record_in_program(run, calculation, counted)
 
 
@@ -369,18 +370,20 @@ def _gpu_of(
 def count_kept(
     run: BoundLaunch,
     texts: Texts | None,
+    calculation: Calculation,
     *,
     values: Mapping[str, Sequence[int]],
-    resident: int | None,
     store: Store,
 ) -> tuple[BoundLaunch, Counted]:
     """Return a noted launch with what it does, or with why that is not known.
 
     *values* are those of its small integer tensors when it was made. If the counts depend on
-    values, the returned launch has the values of the tensors that it only reads. *resident*
-    programs run at once.
+    values, the returned launch has the values of the tensors that it only reads. *calculation*
+    says how many programs run at once.
     """
-    counting = Counting(texts, run, run.launch.grid, {}, resident)
+    grid, resident = run.launch.grid, calculation.resident_programs
+    room = None if grid is None else l1_share(calculation, math.prod(grid))
+    counting = Counting(texts, run, grid, {}, resident, room)
     found = count_launch(counting, store)
     if found.counts is None or not found.counts.unknowns:
         return run, found

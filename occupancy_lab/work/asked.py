@@ -34,9 +34,8 @@ TAG_BANKS = (0x6B7AB5, 0xBED5DA)
 Found on an H100 from the time that two lines of a warp take together, for distances that differ in
 one bit; 23 other patterns take the passes that these masks predict."""
 KEPT_LINES = 224
-"""Cache lines that a program loads before the L1 cache is assumed to have evicted a sector: the 28
-KiB that remain beside the largest shared memory. Half as many, or more, give the same errors of the
-recorded launches' times."""
+"""Cache lines that a program loads before the L1 cache is assumed to have evicted a sector, where
+its share of the cache is not known: the 28 KiB that remain beside the largest shared memory."""
 
 TABLE_BYTES = 1 << 17
 """The bytes up to which data that different programs load in part may stay in the L1 cache."""
@@ -127,6 +126,8 @@ class L1Cache:
     repeat: int = 1
     left_out: int = 0
     """The lines that the passes which are left out load."""
+    kept_lines: int = KEPT_LINES
+    """The lines that the program loads before the cache has evicted a sector."""
 
     def begin(self, number: int, repeat: int) -> None:
         """Begin load *number*, which stands for *repeat* loads.
@@ -153,7 +154,7 @@ class L1Cache:
         of_warps = in_order(by_warp(np.where(threads, address // SECTOR, NOWHERE), self.lanes))
         requests = of_warps[firsts(of_warps)]
         wanted = np.unique(requests).tolist()
-        oldest = self.lines - KEPT_LINES
+        oldest = self.lines - self.kept_lines
         missed = [one for one in wanted if self.loaded.get(one, oldest) <= oldest]
         asked_lines = {one // QUARTERS for one in wanted}
         lines = sum(self.present.get(one, oldest) <= oldest for one in asked_lines)
@@ -245,6 +246,8 @@ class Asking:
     lanes: int = WARP
     in_step: bool = True
     """As in L1Cache."""
+    kept_lines: int = KEPT_LINES
+    """The cache lines that a program loads before the L1 cache has evicted a sector."""
     _asked: dict[int, Asked] = field(default_factory=lambda: defaultdict(Asked))
     _caches: dict[int, L1Cache] = field(default_factory=dict)
     """The caches of representative programs, by the programs' indices."""
@@ -339,7 +342,9 @@ class Asking:
             place = int(asking[len(asking) // 2])
         own = address[place if len(address) > 1 else 0]
         threads = mask[place if len(mask) > 1 else 0]
-        cache = self._caches.setdefault(place, L1Cache(self.lanes, in_step=self.in_step))
+        cache = self._caches.setdefault(
+            place, L1Cache(self.lanes, in_step=self.in_step, kept_lines=self.kept_lines)
+        )
         if opcode in operations.LOADS or is_copy:
             cache.begin(step.number, repeat)
             cached, first, shared = cache.load(own, threads, part)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 80
+COUNTERS = 81
 """Is raised whenever the counts of a launch change, so that older ones in a store are not used."""
 FEW = 4
 """The fewest launches that are counted in forks: a fork takes as long as a count."""
@@ -57,6 +57,8 @@ class Counting:
     """The assumptions about tensors and arguments, by the names of parameters."""
     resident: int | None
     """Programs that run at once; None where it is not known."""
+    l1_bytes: int | None = None
+    """The bytes of the L1 cache that a program has; None where it is not known."""
 
     @property
     def why_not(self) -> str | None:
@@ -94,6 +96,7 @@ class Counting:
             "grid": list(grid),
             "assume": {name: assumption_words(one) for name, one in self.assume.items()},
             "resident": self.resident,
+            "l1_bytes": self.l1_bytes,
         }
 
     def kept(self, store: Store) -> Counted | None:
@@ -151,7 +154,8 @@ class Counting:
         known |= {name: one for name, one in self.assume.items() if name in self._unknown}
         try:
             seen: dict[str, Any] = {"loops": counts.loops, "lookups": lookups_of(counts)}
-            found = execute(texts, known, grid, values=values, resident=self.resident, **seen)
+            seen |= {"resident": self.resident, "l1_bytes": self.l1_bytes}
+            found = execute(texts, known, grid, values=values, **seen)
             return Counted(counts, executed=found)
         except BinaryError as error:
             return Counted(counts, why_not_executed=str(error))

@@ -15,7 +15,7 @@ from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.work import operations
 from occupancy_lab.work.asked import Asking
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
-from occupancy_lab.work.counts import NOTHING, Amount, Executed, Loop, Place, SharedAccess
+from occupancy_lab.work.counts import LINE, NOTHING, Amount, Executed, Loop, Place, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.line_tables import read_lines
@@ -58,15 +58,16 @@ def execute(  # noqa: PLR0913 - the parts of a launch
     resident: int | None = None,
     loops: Sequence[Loop] = (),
     lookups: Mapping[Place, Lookup] | None = None,
+    l1_bytes: int | None = None,
 ) -> Executed:
     """Return what a launch executes according to its binary.
 
     *arguments* maps parameter names to values. *values* has the known contents of integer tensors.
-    *resident* programs run at once; None where this is not known. *loops* are those of the source,
-    of which some have assumed trips or a limit, and *lookups* its `lookups_of`. Another condition
-    that depends on other values from memory is listed in `unknowns`, and counts that depend on it
-    are ranges. `program`, the needs of a program or of each CTA of a cluster, is only known for
-    NVIDIA's GPUs.
+    *resident* programs run at once, each with *l1_bytes* of the L1 cache; None where this is not
+    known. *loops* are those of the source, of which some have assumed trips or a limit, and
+    *lookups* its `lookups_of`. Another condition that depends on other values from memory is listed
+    in `unknowns`, and counts that depend on it are ranges. `program`, the needs of a program or of
+    each CTA of a cluster, is only known for NVIDIA's GPUs.
 
     Raises:
         BinaryError: there is no binary, it is damaged, or it has an unknown kind of jump.
@@ -79,6 +80,8 @@ def execute(  # noqa: PLR0913 - the parts of a launch
         unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
     warps = SassRun(texts, texts.cubin, arguments, grid, values or {})
     warps.loops, warps.lookups = loops, lookups or {}
+    if l1_bytes is not None:
+        warps.kept_lines = l1_bytes // LINE
     return warps.with_program(resident)
 
 

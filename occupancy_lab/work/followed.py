@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from occupancy_lab.errors import unreadable
-from occupancy_lab.work.asked import COUNTED, Asked, Asking
+from occupancy_lab.work.asked import COUNTED, KEPT_LINES, Asked, Asking
 from occupancy_lab.work.banks import Served
 from occupancy_lab.work.counts import (
     LOADS,
@@ -94,6 +94,8 @@ class Run(ABC):
     """The loops of the source, of which some have assumed trips or a limit."""
     lookups: Mapping[Place, Lookup] = MappingProxyType({})
     """What lines of the source read at unknown places."""
+    kept_lines: int = KEPT_LINES
+    """As in Asking."""
     counted_ends: Mapping[int, Ending] = MappingProxyType({})
     """The jumps that end loops whose trips only the source's counts have."""
     accessing: Mapping[int, tuple[str, int]]
@@ -152,6 +154,7 @@ class Run(ABC):
         asking = Asking(
             *(programs, self.threads, self.passed.tensor_at, moved, self.code.lanes),
             in_step=self.in_step,
+            kept_lines=self.kept_lines,
         )
         return asking, Visits(asking.visit)
 

@@ -10,7 +10,8 @@ from recorded_work import recorded_launches
 
 from occupancy_lab.gpus import architectures, find_gpu
 from occupancy_lab.occupancy import occupancy
-from occupancy_lab.throughput.l1_cache import behind_others, l1_missing, l1_room
+from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.throughput.l1_cache import behind_others, l1_missing, l1_room, l1_share
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import LATENCIES, LOADS, SECTOR, Common, Program, total
 
@@ -30,6 +31,18 @@ def test_room_beside_shared_memory() -> None:
     assert l1_room(hopper, 48 * 1024 + 16, 1) == (256 - 228) * 1024
     assert l1_room(ada, 40 * 1024, 2) == (128 - 100) * 1024
     assert l1_room(cdna, 65536, 1) == 32 * 1024
+
+
+def test_programs_share_the_cache_with_those_that_run_beside_them() -> None:
+    """A program has all that shared memory leaves if it is alone, otherwise an equal part."""
+    gpu = find_gpu("h200")
+    small = calculate(Resources(n_regs=32, num_warps=4, shared=0), gpu)
+    assert l1_share(small, 132) == (256 - 8) * 1024
+    assert l1_share(small, 4 * 132) == (256 - 8) * 1024 // 4
+    assert l1_share(small, 100_000) == (256 - 16) * 1024 // 16
+    large = calculate(Resources(n_regs=32, num_warps=4, shared=100 * 1024), gpu)
+    assert l1_share(large, 100_000) == (256 - 228) * 1024 // 2
+    assert l1_share(large, 100_000, fit=1) == (256 - 228) * 1024
 
 
 @pytest.mark.slow

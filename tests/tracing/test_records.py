@@ -15,6 +15,7 @@ from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import Texts, kept_files, texts_of
 from occupancy_lab.errors import InputError
 from occupancy_lab.gpus import find_gpu
+from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.tracing.noted import (
     MOST_VALUES,
     by_parameter,
@@ -24,6 +25,7 @@ from occupancy_lab.tracing.noted import (
     whole_numbers,
 )
 from occupancy_lab.tracing.records import count_kept, launch_of, read_records
+from occupancy_lab.values import Resources
 
 
 @pytest.mark.parametrize("what", HOSTILE)
@@ -108,13 +110,16 @@ def noted(launch: Any) -> dict[str, Any]:
     return passed(values)
 
 
+CALCULATION = calculate(Resources(n_regs=32, num_warps=4, shared=0), find_gpu("h200"))
+
+
 def kept(folder: Path) -> Any:
     """Return the counts of a recorded launch whose files are in *folder*."""
     numbers = {name: int(LAUNCH.row[name]) for name in ("num_warps", "num_ctas", "shared")}
     metadata = {"name": LAUNCH.kernel, **numbers}
     texts = texts_of(kept_files(folder), SimpleNamespace(**metadata), "cuda")
     run = launch_of(metadata, noted(LAUNCH), LAUNCH.grid)
-    return count_kept(run, texts, values={}, resident=2112, store=Store(None))[1]
+    return count_kept(run, texts, CALCULATION, values={}, store=Store(None))[1]
 
 
 def test_a_launch_is_counted_from_its_files(tmp_path: Path) -> None:
@@ -141,10 +146,10 @@ def test_values_that_steer_a_loop_make_the_counts_exact() -> None:
     launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
     run = launch_of({"name": launch.kernel}, noted(launch), launch.grid)
     texts = Texts(launch.kernel, "cuda", 4, 1, 0, launch.ttir)
-    given: dict[str, Any] = {"resident": None, "store": Store(None)}
-    sizes = (256, 256, 128) * 4
-    unknown, without = count_kept(run, texts, values={}, **given)
-    known, having = count_kept(run, texts, values={"group_gemm_sizes": sizes}, **given)
+    given, sizes = (run, texts, CALCULATION), (256, 256, 128) * 4
+    unknown, without = count_kept(*given, values={}, store=Store(None))
+    values = {"group_gemm_sizes": sizes}
+    known, having = count_kept(*given, values=values, store=Store(None))
     assert (dict(unknown.launch.values), dict(known.launch.values)) == (
         {},
         {"group_gemm_sizes": sizes},

@@ -104,16 +104,17 @@ def visit(
     asking.visit(step, address, np.ones((1, address.shape[1]), bool), **{"repeat": 1, **how})
 
 
-def test_recent_loads_hit_in_the_l1_cache() -> None:
-    """A load hits until KEPT_LINES other lines were loaded, and a store never does."""
-    asking = Asking(1, 32, lambda _: "x", BYTES)
+@pytest.mark.parametrize("kept", [KEPT_LINES, 24, 1024])
+def test_recent_loads_hit_in_the_l1_cache(kept: int) -> None:
+    """A load hits until the cache has loaded as many other lines, and a store never does."""
+    asking = Asking(1, 32, lambda _: "x", BYTES, kept_lines=kept)
 
     def load(number: int, first: int, opcode: int = operations.LDG) -> float:
         visit(asking, number, first + 4 * np.arange(32)[None], opcode)
         return asking.by_instruction[number].cached
 
     assert [load(1, 0), load(2, 64)] == [0.0, 2.0]
-    for line in range(KEPT_LINES):
+    for line in range(kept):
         load(3, 1024 + 128 * line)
     assert asking.by_instruction[3].cached == 0.0
     assert load(4, 0) == 0.0
