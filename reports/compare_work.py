@@ -25,7 +25,7 @@ from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import SECTOR, Amount, total
 from occupancy_lab.work.executed import execute
-from occupancy_lab.work.lookups import lookups_of
+from occupancy_lab.work.gathers import gathers_of
 from occupancy_lab.work.memory import local_memory, memory
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
@@ -115,7 +115,7 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
             *(launch.texts, launch.arguments, launch.grid),
             values=launch.values,
             resident=resident(launch),
-            lookups=lookups_of(counts_of(launch)),
+            gathers=gathers_of(counts_of(launch)),
             l1_bytes=l1_share(
                 calculate(resources_of(launch), find_gpu(launch.gpu)), math.prod(launch.grid)
             ),

@@ -140,7 +140,7 @@ class Counting:
 
     def _followed(self, texts: Texts, counts: Counts, grid: Sequence[int]) -> Counted:
         from occupancy_lab.work.executed import execute
-        from occupancy_lab.work.lookups import lookups_of
+        from occupancy_lab.work.gathers import gathers_of
 
         known = self._known
         values: dict[str, Any] = self._values
@@ -153,7 +153,7 @@ class Counting:
         values |= assumed | counts.held
         known |= {name: one for name, one in self.assume.items() if name in self._unknown}
         try:
-            seen: dict[str, Any] = {"loops": counts.loops, "lookups": lookups_of(counts)}
+            seen: dict[str, Any] = {"loops": counts.loops, "gathers": gathers_of(counts)}
             seen |= {"resident": self.resident, "l1_bytes": self.l1_bytes}
             found = execute(texts, known, grid, values=values, **seen)
             return Counted(counts, executed=found)

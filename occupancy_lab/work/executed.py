@@ -18,9 +18,9 @@ from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_
 from occupancy_lab.work.counts import LINE, NOTHING, Amount, Executed, Loop, Place, SharedAccess
 from occupancy_lab.work.executed_gcn import GcnRun
 from occupancy_lab.work.followed import Marks, Run, between
+from occupancy_lab.work.gathers import Gather
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.live import live_registers, product_flops
-from occupancy_lab.work.lookups import Lookup
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.operations import ATOMICS, LOADS, SHARED_ACCESSES, WARP, local_bytes
 from occupancy_lab.work.passed import Passed, parameters_of
@@ -57,7 +57,7 @@ def execute(  # noqa: PLR0913 - the parts of a launch
     values: Mapping[str, Sequence[int]] | None = None,
     resident: int | None = None,
     loops: Sequence[Loop] = (),
-    lookups: Mapping[Place, Lookup] | None = None,
+    gathers: Mapping[Place, Gather] | None = None,
     l1_bytes: int | None = None,
 ) -> Executed:
     """Return what a launch executes according to its binary.
@@ -65,7 +65,7 @@ def execute(  # noqa: PLR0913 - the parts of a launch
     *arguments* maps parameter names to values. *values* has the known contents of integer tensors.
     *resident* programs run at once, each with *l1_bytes* of the L1 cache; None where this is not
     known. *loops* are those of the source, of which some have assumed trips or a limit, and
-    *lookups* its `lookups_of`. Another condition that depends on other values from memory is listed
+    *gathers* its `gathers_of`. Another condition that depends on other values from memory is listed
     in `unknowns`, and counts that depend on it are ranges. `program`, the needs of a program or of
     each CTA of a cluster, is only known for NVIDIA's GPUs.
 
@@ -74,12 +74,12 @@ def execute(  # noqa: PLR0913 - the parts of a launch
     """
     if texts.amdgcn is not None:
         waves = GcnRun(texts, texts.amdgcn, arguments, grid, values or {})
-        waves.loops, waves.lookups = loops, lookups or {}
+        waves.loops, waves.gathers = loops, gathers or {}
         return waves.executed()
     if texts.cubin is None:
         unreadable(f"The instructions that {texts.name} executes are not counted: it has no cubin.")
     warps = SassRun(texts, texts.cubin, arguments, grid, values or {})
-    warps.loops, warps.lookups = loops, lookups or {}
+    warps.loops, warps.gathers = loops, gathers or {}
     if l1_bytes is not None:
         warps.kept_lines = l1_bytes // LINE
     return warps.with_program(resident)

@@ -36,7 +36,7 @@ from occupancy_lab.work.counts import (
     total,
     weighted,
 )
-from occupancy_lab.work.lookups import Lookup, looked_up
+from occupancy_lab.work.gathers import Gather, gathered
 from occupancy_lab.work.module import UNKNOWN_PLACE
 from occupancy_lab.work.passed import Passed
 from occupancy_lab.work.samples import GOLDEN
@@ -92,7 +92,7 @@ class Run(ABC):
     """The first blocks of loops in which programs only wait for others."""
     loops: Sequence[Loop] = ()
     """The loops of the source, of which some have assumed trips or a limit."""
-    lookups: Mapping[Place, Lookup] = MappingProxyType({})
+    gathers: Mapping[Place, Gather] = MappingProxyType({})
     """What lines of the source read at unknown places."""
     kept_lines: int = KEPT_LINES
     """As in Asking."""
@@ -188,7 +188,7 @@ class Run(ABC):
             for number in range(block.start, block.stop)
             if (access := self.accessing.get(number)) is not None
         ]
-        accesses = looked_up(accesses, self.lookups, self.programs)
+        accesses = gathered(accesses, self.gathers, self.programs)
         lines = self._lines(executions)
         return Executed(
             programs=self.programs,

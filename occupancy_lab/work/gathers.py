@@ -24,7 +24,7 @@ BANKS, WORD = 32, 4
 
 
 @dataclass(frozen=True, slots=True)
-class Lookup:
+class Gather:
     """What a line of the source reads at unknown places."""
 
     tensor: str | None
@@ -35,46 +35,46 @@ class Lookup:
     """Whether the line reads one number for the whole program."""
 
 
-def lookups_of(counts: Counts) -> dict[Place, Lookup]:
+def gathers_of(counts: Counts) -> dict[Place, Gather]:
     """Return what the source reads at unknown places, from small tables or as scalars."""
     small = {one.tensor: one.size for one in counts.footprints if (one.size or 0) <= SMALL_BYTES}
-    found: dict[Place, Lookup] = {}
+    found: dict[Place, Gather] = {}
     for one in counts.accesses:
         if one.is_known or one.writes:
             continue
-        lookup = Lookup(one.tensor, small.get(one.tensor), one.elements == one.executions)
-        if found.setdefault(one.place, lookup) != lookup:
-            found[one.place] = Lookup(None, None, is_scalar=False)
+        gather = Gather(one.tensor, small.get(one.tensor), one.elements == one.executions)
+        if found.setdefault(one.place, gather) != gather:
+            found[one.place] = Gather(None, None, is_scalar=False)
     return {place: one for place, one in found.items() if one.size or one.is_scalar}
 
 
-def looked_up(
-    accesses: Iterable[GlobalAccess], lookups: Mapping[Place, Lookup], programs: int
+def gathered(
+    accesses: Iterable[GlobalAccess], gathers: Mapping[Place, Gather], programs: int
 ) -> list[GlobalAccess]:
-    """Return the accesses of *programs* programs, with what is known of loads by *lookups*."""
-    found: list[tuple[GlobalAccess, Lookup | None]] = []
+    """Return the accesses of *programs* programs, with what is known of loads by *gathers*."""
+    found: list[tuple[GlobalAccess, Gather | None]] = []
     requests = defaultdict[str | None, float](float)
     for access in accesses:
-        lookup = lookups.get(access.place)
+        gather = gathers.get(access.place)
         is_unknown = not access.is_known and access.operation in LOADS and access.executions.most
-        if lookup is None or not is_unknown:
+        if gather is None or not is_unknown:
             found.append((access, None))
             continue
-        limited = _at_most(access, lookup)
-        found.append((limited, lookup if lookup.size else None))
-        requests[lookup.tensor] += limited.sectors.middle / programs
+        limited = _at_most(access, gather)
+        found.append((limited, gather if gather.size else None))
+        requests[gather.tensor] += limited.sectors.middle / programs
     return [
-        access if lookup is None else _in_cache(access, lookup, requests[lookup.tensor])
-        for access, lookup in found
+        access if gather is None else _in_cache(access, gather, requests[gather.tensor])
+        for access, gather in found
     ]
 
 
-def _at_most(access: GlobalAccess, lookup: Lookup) -> GlobalAccess:
+def _at_most(access: GlobalAccess, gather: Gather) -> GlobalAccess:
     """Return an access that requests no more than a scalar, or than the whole table."""
     times = access.executions.most
-    threads = 1.0 if lookup.is_scalar else access.threads.most / times
+    threads = 1.0 if gather.is_scalar else access.threads.most / times
     sectors, lines, passes = (
-        threads if lookup.size is None else -(-lookup.size // unit)
+        threads if gather.size is None else -(-gather.size // unit)
         for unit in (SECTOR, LINE, BANKS * WORD)
     )
     fewer = met(lines, threads) * times / max(access.lines.most, 1.0)
@@ -91,9 +91,9 @@ def _at_most(access: GlobalAccess, lookup: Lookup) -> GlobalAccess:
     )
 
 
-def _in_cache(access: GlobalAccess, lookup: Lookup, requests: float) -> GlobalAccess:
+def _in_cache(access: GlobalAccess, gather: Gather, requests: float) -> GlobalAccess:
     """Return an access to a table of which a program *requests* sectors so often in all."""
-    sectors = -(-(lookup.size or 0) // SECTOR)
+    sectors = -(-(gather.size or 0) // SECTOR)
     new = met(sectors, max(requests, 1.0)) / max(requests, 1.0)
     turns = new * sectors / max(requests, 1.0)
     return replace(access, cached=1.0 - new, common=new, turns=turns, distinct=new)
