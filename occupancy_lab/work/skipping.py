@@ -189,8 +189,11 @@ class Skipping:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Tell whether two values are equal, or both unknown."""
-    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+    """Tell whether two values are equal, or both unknown.
+
+    A value for all threads equals one that has the same number for each of them.
+    """
+    return one is other or (one is not None and other is not None and bool((one == other).all()))
 
 
 def _until_different(
@@ -266,8 +269,6 @@ def _keeps_bits(
         return False
     growing = changed.index(True)
     growth = int(np.bitwise_or.reduce(sources[growing] - before[growing], axis=None))
-    if not growth:
-        return True
     kept = np.uint32((growth & -growth) - 1)
     numbers = list(sources[:3])
     for numbers[growing] in (np.zeros((1, 1), np.uint32), np.full((1, 1), WORDS - 1, np.uint32)):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from occupancy_lab.work import arithmetic, operations
 from occupancy_lab.work.operations import TRUE, ZERO
 from occupancy_lab.work.registers import Registers
-from occupancy_lab.work.skipping import Skipping, _keeps_bits
+from occupancy_lab.work.skipping import Skipping
 from occupancy_lab.work.threads import Step
 
 WORD = 1 << 32
@@ -62,11 +62,17 @@ class Loop(NamedTuple):
 
 
 def followed(
-    loop: Loop, stride: int = 12, *, loads: bool = False, threads: int = THREADS
+    loop: Loop,
+    stride: int = 12,
+    *,
+    loads: bool = False,
+    threads: int = THREADS,
+    others: Sequence[Any] = (),
 ) -> tuple[list[int], Any, int]:
     """Return each thread's passes, the sum of its strides, and how many passes were followed.
 
-    With *loads* the sum is an address in global memory.
+    With *loads* the sum is an address in global memory. Passes take *others* in turn, if given, for
+    the loop's other number.
     """
     registers = Registers(0)
     values = {
@@ -105,6 +111,8 @@ def followed(
         skipping.arrive(HEADER, registers, mask, ())
         times += 1
         found += mask[0] * skipping.repeat
+        if others:
+            registers.values[OTHER] = others[times % len(others)]
         for step in steps:
             sources = [registers.values[one] for one in step.sources]
             if skipping.notes:
@@ -203,7 +211,9 @@ def test_passes_with_a_single_address_are_skipped() -> None:
 
 
 def test_a_number_that_only_changes_its_shape_stays_the_same() -> None:
-    """A value for all threads that becomes one per thread does not grow."""
-    for_all, each = np.full((1, 1), 5, np.uint32), np.full((1, THREADS), 5, np.uint32)
-    step = Step(1, 0, None, (OTHER,), (PLACE,), None, negated=False, name="lop3")
-    assert _keeps_bits(step, [for_all], [each], [True])
+    """A value for all threads that becomes one per thread does not grow: its passes are skipped."""
+    for_all, each = (np.full((1, size), 3, np.uint32) for size in (1, THREADS))
+    either = 0xFC << 72 | 7 << 81
+    loop = Loop([0] * THREADS, 4, 1200, LESS, 1, "lop3", either, 3)
+    assert followed(loop, others=(for_all, each))[2] < 20
+    assert followed(loop, others=(for_all, each))[:2] == followed(loop)[:2]
