@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -320,7 +319,7 @@ class Record(_Named):
             fit = self.occupancy.programs_per_multiprocessor
             fit = self.other_launches().get(num_programs, fit)
             resident = self.calculation.resident_with(fit)
-        room = None if grid is None else l1_share(self.calculation, math.prod(grid), fit)
+        room = l1_share(self.calculation, grid, fit)
         return Counting(texts, self, grid, assume, resident, room)
 
     def with_counts(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import collections
 import functools
-import math
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -19,7 +18,7 @@ from recorded_work import RecordedLaunch, recorded_launches
 from occupancy_lab.compiling.cubin import read_cubin
 from occupancy_lab.errors import OccupancyLabError
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy.calculator import calculate
+from occupancy_lab.occupancy.calculator import Calculation, calculate
 from occupancy_lab.throughput.demand import l1_hits
 from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.values import Resources
@@ -90,9 +89,14 @@ def resources_of(launch: RecordedLaunch) -> Resources:
     return Resources(**found | {name: int(launch.row[name]) for name in names})
 
 
+def calculation_of(launch: RecordedLaunch) -> Calculation:
+    """Return how the launch's programs fit on its GPU."""
+    return calculate(resources_of(launch), find_gpu(launch.gpu))
+
+
 def resident(launch: RecordedLaunch) -> int | None:
     """Return how many of its programs fit on the GPU at once."""
-    return calculate(resources_of(launch), find_gpu(launch.gpu)).resident_programs
+    return calculation_of(launch).resident_programs
 
 
 @functools.cache
@@ -116,9 +120,7 @@ def executed_of(launch: RecordedLaunch) -> Executed | None:
             values=launch.values,
             resident=resident(launch),
             gathers=gathers_of(counts_of(launch)),
-            l1_bytes=l1_share(
-                calculate(resources_of(launch), find_gpu(launch.gpu)), math.prod(launch.grid)
-            ),
+            l1_bytes=l1_share(calculation_of(launch), launch.grid),
         )
     except OccupancyLabError:
         return None
@@ -129,7 +131,7 @@ def memory_of(launch: RecordedLaunch) -> Memory:
     counts, resources, gpu = counts_of(launch), resources_of(launch), find_gpu(launch.gpu)
     given = (executed_of(launch), resources)
     local = local_memory(*given, counts.programs, resident(launch), lanes=32)
-    fit = calculate(resources, gpu).occupancy.programs_per_multiprocessor
+    fit = calculation_of(launch).occupancy.programs_per_multiprocessor
     return memory(counts, gpu, local, l1_hits(counts, *given, fit, gpu))
 
 

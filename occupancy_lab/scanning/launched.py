@@ -8,7 +8,6 @@ parameters.
 from __future__ import annotations
 
 import ast
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -84,7 +83,7 @@ class KnownLaunch:
             cubin=read_entry_file(entry, "cubin") if backend == "cuda" else None,
         )
         grid, resident = self.bound.launch.grid, self.calculation.resident_programs
-        room = None if grid is None else l1_share(self.calculation, math.prod(grid))
+        room = l1_share(self.calculation, grid)
         return Counting(texts, self.bound, grid, self.assume, resident, room)
 
 

@@ -147,6 +147,6 @@ def _slice_cycles(
     each = ATOMIC_SECTOR_CYCLES * asked / places
     if not one.is_known:
         each = max(each, FLOAT_CYCLES if one.adds_floats else ATOMIC_THREAD_CYCLES)
-    elif pieces <= 1.0 and threads <= places and sectors * SECTOR > LINE:
+    elif pieces <= 1.0 and threads <= places and tensor.written_whole.most > LINE:
         each *= ALONE
     return threads * each * (1.0 / max(pieces, 1.0) + 1.0 / slices)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from bisect import bisect
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from occupancy_lab.occupancy.calculator import ctas_per_sm
@@ -116,7 +116,7 @@ class Demand:
     these programs wait as long as the first one."""
     again: bool
     """Whether the launch comes right after the same launch."""
-    fetching: float = field(default=1.0, kw_only=True)
+    fetching: float = 1.0
     """The share of the loads of new data that wait for device memory; the others find that it has
     delivered their sector together with another one."""
     stored_bytes: float = 0.0
@@ -127,7 +127,7 @@ class Demand:
     atomics: float = 0.0
     """Cycles that the L2 cache takes for the atomic operations of all programs, and
     multiprocessors for the fences before these."""
-    is_hot: bool = field(default=False, kw_only=True)
+    is_hot: bool = False
     """Whether loads wait for all of these operations."""
     is_followed: bool = True
     """Whether the program is a replay of its binary."""
@@ -183,7 +183,8 @@ class Demand:
     def awaited(self, multiprocessors: int) -> float:
         """Return the share of its waits for loads in which a program waits for device memory.
 
-        In the other waits it waits for the L2 cache. The share is `first` where copies are
+        In the other waits it waits for the L2 cache, also where its sector came with another one
+        (`fetching`). Otherwise the share is `first` where copies are
         prefetched, because a pass waits for the last of them. It is also `first` in launches of one
         round, whose programs begin together. With r rounds only the programs of the first round
         begin together; the excess of `first` over `missed` is then divided by r squared, which fits
@@ -414,7 +415,7 @@ def _fetching(counts: Counts, executed: Executed | None, num_warps: int) -> floa
             if access.is_known and access.tensor in whole:
                 at_once = access.sectors.middle * (1.0 - access.shared) * num_warps
                 at_once /= access.executions.middle
-                times *= min(max(at_once * SECTOR / GRANULE, SECTOR / GRANULE), 1.0)
+                times *= min(max(at_once, 1.0) * SECTOR / GRANULE, 1.0)
             fetches += times
     return fetches / waits if waits else 1.0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from occupancy_lab.gpus import CudaArchitecture
@@ -44,17 +45,19 @@ def l1_room(architecture: Architecture, shared: int, programs: int) -> int:
     return whole - (most if shared > MOST_SHARED else next(steps, most))
 
 
-def l1_share(calculation: Calculation, programs: int, fit: int | None = None) -> int | None:
-    """Return the bytes of the L1 cache for each of *programs* programs that run at once.
+def l1_share(
+    calculation: Calculation, grid: Sequence[int] | None, fit: int | None = None
+) -> int | None:
+    """Return the bytes of the L1 cache for each program of a *grid* that runs at once with others.
 
     *fit* programs fit on a multiprocessor; by default as many as *calculation* says. None where
-    that, or the cache's size, is not known.
+    that, the grid, or the cache's size, is not known.
     """
     gpu, resources = calculation.gpu, calculation.resources
     fit = fit or calculation.occupancy.programs_per_multiprocessor
-    if not fit or not gpu.multiprocessors or resources.shared is None:
+    if grid is None or not fit or not gpu.multiprocessors or resources.shared is None:
         return None
-    at_once = max(min(fit, -(-programs // gpu.multiprocessors)), 1)
+    at_once = max(min(fit, -(-math.prod(grid) // gpu.multiprocessors)), 1)
     return l1_room(gpu.architecture, resources.shared, at_once) // at_once or None
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -382,8 +381,7 @@ def count_kept(
     says how many programs run at once.
     """
     grid, resident = run.launch.grid, calculation.resident_programs
-    room = None if grid is None else l1_share(calculation, math.prod(grid))
-    counting = Counting(texts, run, grid, {}, resident, room)
+    counting = Counting(texts, run, grid, {}, resident, l1_share(calculation, grid))
     found = count_launch(counting, store)
     if found.counts is None or not found.counts.unknowns:
         return run, found

@@ -153,9 +153,14 @@ class Counting:
         values |= assumed | counts.held
         known |= {name: one for name, one in self.assume.items() if name in self._unknown}
         try:
-            seen: dict[str, Any] = {"loops": counts.loops, "gathers": gathers_of(counts)}
-            seen |= {"resident": self.resident, "l1_bytes": self.l1_bytes}
-            found = execute(texts, known, grid, values=values, **seen)
+            found = execute(
+                *(texts, known, grid),
+                values=values,
+                resident=self.resident,
+                loops=counts.loops,
+                gathers=gathers_of(counts),
+                l1_bytes=self.l1_bytes,
+            )
             return Counted(counts, executed=found)
         except BinaryError as error:
             return Counted(counts, why_not_executed=str(error))

@@ -181,14 +181,14 @@ class Run(ABC):
             for start in self.code.blocks
         }
         asked, self.others = self._asked(chosen, ways[0], counted[0])
-        accesses = [
+        asking = [
             self._access(number, *access, executions[start], asked)
             for start, block in self.code.blocks.items()
             if executions[start] != NOTHING
             for number in range(block.start, block.stop)
             if (access := self.accessing.get(number)) is not None
         ]
-        accesses = gathered(accesses, self.gathers, self.programs)
+        accesses = gathered(asking, self.gathers, self.programs)
         lines = self._lines(executions)
         return Executed(
             programs=self.programs,
@@ -199,7 +199,7 @@ class Run(ABC):
             loops=tuple(
                 self._loop(header, executions, ways, len(chosen)) for header in self.code.loops
             ),
-            accesses=tuple(accesses),
+            accesses=accesses,
             unknowns=self._unknowns(unknown | self.others, accesses),
         )
 

@@ -11,16 +11,16 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from occupancy_lab.work.counts import LINE, LOADS, SECTOR, Amount
+from occupancy_lab.work.banks import PASS
+from occupancy_lab.work.counts import LINE, LOADS, SECTOR
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping, Sequence
 
     from occupancy_lab.work.counts import Counts, GlobalAccess, Place
 
 SMALL_BYTES = 16 * 1024
 """The size of a small table; the least L1 cache that Triton leaves on an H100 is 28 KiB."""
-BANKS, WORD = 32, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,24 +49,28 @@ def gathers_of(counts: Counts) -> dict[Place, Gather]:
 
 
 def gathered(
-    accesses: Iterable[GlobalAccess], gathers: Mapping[Place, Gather], programs: int
-) -> list[GlobalAccess]:
+    accesses: Sequence[GlobalAccess], gathers: Mapping[Place, Gather], programs: int
+) -> tuple[GlobalAccess, ...]:
     """Return the accesses of *programs* programs, with what is known of loads by *gathers*."""
-    found: list[tuple[GlobalAccess, Gather | None]] = []
-    requests = defaultdict[str | None, float](float)
-    for access in accesses:
-        gather = gathers.get(access.place)
-        is_unknown = not access.is_known and access.operation in LOADS and access.executions.most
-        if gather is None or not is_unknown:
-            found.append((access, None))
-            continue
-        limited = _at_most(access, gather)
-        found.append((limited, gather if gather.size else None))
-        requests[gather.tensor] += limited.sectors.middle / programs
-    return [
-        access if gather is None else _in_cache(access, gather, requests[gather.tensor])
-        for access, gather in found
+    of = {
+        one.instruction: gathers[one.place]
+        for one in accesses
+        if one.place in gathers and not one.is_known
+        if one.operation in LOADS and one.executions.most
+    }
+    limited = [
+        _at_most(one, of[one.instruction]) if one.instruction in of else one for one in accesses
     ]
+    requests = defaultdict[str | None, float](float)
+    for one in limited:
+        if gather := of.get(one.instruction):
+            requests[gather.tensor] += one.sectors.middle / programs
+    return tuple(
+        _in_cache(one, gather.size, requests[gather.tensor])
+        if (gather := of.get(one.instruction)) and gather.size
+        else one
+        for one in limited
+    )
 
 
 def _at_most(access: GlobalAccess, gather: Gather) -> GlobalAccess:
@@ -74,28 +78,23 @@ def _at_most(access: GlobalAccess, gather: Gather) -> GlobalAccess:
     times = access.executions.most
     threads = 1.0 if gather.is_scalar else access.threads.most / times
     sectors, lines, passes = (
-        threads if gather.size is None else -(-gather.size // unit)
-        for unit in (SECTOR, LINE, BANKS * WORD)
+        threads if gather.size is None else -(-gather.size // unit) for unit in (SECTOR, LINE, PASS)
     )
     fewer = met(lines, threads) * times / max(access.lines.most, 1.0)
-
-    def at_most(amount: Amount, most: float) -> Amount:
-        return amount.at_most(max(round(most), amount.low))
-
     return replace(
         access,
-        sectors=at_most(access.sectors, times * met(sectors, threads)),
-        lines=at_most(access.lines, times * met(lines, threads)),
-        lookups=at_most(access.lookups, max(fewer * access.lookups.most, times)),
-        passes=at_most(access.passes, times * passes),
+        sectors=access.sectors.at_most(round(times * met(sectors, threads))),
+        lines=access.lines.at_most(round(times * met(lines, threads))),
+        lookups=access.lookups.at_most(round(max(fewer * access.lookups.most, times))),
+        passes=access.passes.at_most(round(times * passes)),
     )
 
 
-def _in_cache(access: GlobalAccess, gather: Gather, requests: float) -> GlobalAccess:
-    """Return an access to a table of which a program *requests* sectors so often in all."""
-    sectors = -(-(gather.size or 0) // SECTOR)
-    new = met(sectors, max(requests, 1.0)) / max(requests, 1.0)
-    turns = new * sectors / max(requests, 1.0)
+def _in_cache(access: GlobalAccess, size: int, requests: float) -> GlobalAccess:
+    """Return an access to a table of *size* bytes that a program *requests* so often in all."""
+    sectors, requests = -(-size // SECTOR), max(requests, 1.0)
+    new = met(sectors, requests) / requests
+    turns = new * sectors / requests
     return replace(access, cached=1.0 - new, common=new, turns=turns, distinct=new)
 
 

@@ -37,12 +37,12 @@ def test_programs_share_the_cache_with_those_that_run_beside_them() -> None:
     """A program has all that shared memory leaves if it is alone, otherwise an equal part."""
     gpu = find_gpu("h200")
     small = calculate(Resources(n_regs=32, num_warps=4, shared=0), gpu)
-    assert l1_share(small, 132) == (256 - 8) * 1024
-    assert l1_share(small, 4 * 132) == (256 - 8) * 1024 // 4
-    assert l1_share(small, 100_000) == (256 - 16) * 1024 // 16
+    assert l1_share(small, (132,)) == (256 - 8) * 1024
+    assert l1_share(small, (4, 132)) == (256 - 8) * 1024 // 4
+    assert l1_share(small, (100_000,)) == (256 - 16) * 1024 // 16
     large = calculate(Resources(n_regs=32, num_warps=4, shared=100 * 1024), gpu)
-    assert l1_share(large, 100_000) == (256 - 228) * 1024 // 2
-    assert l1_share(large, 100_000, fit=1) == (256 - 228) * 1024
+    assert l1_share(large, (100_000,)) == (256 - 228) * 1024 // 2
+    assert l1_share(large, (100_000,), fit=1) == (256 - 228) * 1024
 
 
 @pytest.mark.slow
