@@ -145,9 +145,7 @@ def _print_words(context: click.Context, _option: click.Parameter, asked: bool) 
 @options.gpu_option
 @options.triton_option
 @options.several_knobs
-@click.option(
-    "--measure", is_flag=True, help="Also launch and time it, on a matrix; needs the GPU here."
-)
+@click.option("--measure", is_flag=True, help="Also launch and time it; needs the GPU here.")
 @options.full_option
 @click.option(
     "--words",
@@ -196,7 +194,9 @@ def explain(
         check_outputs({"--plot": plot})
         check_picture(plot)
         check_one_gpu([gpu.key for gpu, _ in chosen_gpus(asked["gpus"] or None)])
-    given = options.of_launch(launch, asked, "plot") if launch else options.of_matrix(asked)
+    given = (
+        options.of_launch(launch, asked, "plot", "measure") if launch else options.of_matrix(asked)
+    )
     explanation = explain_kernel(**given, progress=show_status)
     if source:
         print_answer(explanation.source, form)

@@ -172,7 +172,7 @@ class Recorder:
                 number = self._numbers.setdefault(key, len(self._made))
                 is_new = number == len(self._made)
                 if is_new:
-                    bound, tuned = _in_plain(variant), _texts(variant.tuned)
+                    bound, tuned = in_plain(variant), _texts(variant.tuned)
                     plain = ScriptLaunch(bound, place(), self._calls, 0, tuned, tuple(passed))
                     self._made.append(_Made(plain, variant))
                 made = self._made[number]
@@ -290,7 +290,7 @@ class Recorder:
             launch = dataclasses.replace(found.relaunch(changes), values=found.launch.values)
         except OccupancyLabError as error:
             return str(error)
-        return _in_plain(Variant(found.function, launch)).launch
+        return in_plain(Variant(found.function, launch)).launch
 
     def digests(self, launches: Iterable[int]) -> list[str]:
         """Return the `source_digest` of the kernel of each of *launches*, given by their index.
@@ -484,7 +484,7 @@ def _check_arguments(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
             raise TypeError(msg)
 
 
-def _in_plain(variant: Variant) -> BoundLaunch:
+def in_plain(variant: Variant) -> BoundLaunch:
     """Return a launch in a form that can be sent to another process."""
     bound, launch = BoundLaunch.of(variant.function, variant.launch), variant.launch
     arguments = _texts(dict(enumerate(launch.arguments)))

@@ -107,7 +107,7 @@ def _run(asked: Run) -> Ran:
         try:
             with _time_limit(asked):
                 if asked.arguments is None:
-                    _function(load_file(kernel_file(asked.script)), asked.script, entry)()
+                    script_function(load_file(kernel_file(asked.script)), asked.script, entry)()
                 else:
                     _run_program(path)
         except BaseException as raised:  # noqa: BLE001 - a script may raise anything
@@ -249,7 +249,7 @@ def _status(error: BaseException | None) -> int:
     return code & 0xFF if isinstance(code, int) else 1
 
 
-def _function(module: Any, script: str, entry: str) -> Callable[[], object]:
+def script_function(module: Any, script: str, entry: str) -> Callable[[], object]:
     """Return the function to call; a benchmark of triton.testing.perf_report is run as a whole."""
     found = getattr(module, entry, None)
     if type(found).__name__ == "Mark" and hasattr(found, "benchmarks"):

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from occupancy_lab.arguments import ALIGNMENT, Pointer
 from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.duration import not_measured
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.tried import (
     change_if,
@@ -18,7 +19,13 @@ from occupancy_lab.explaining.tried import (
 from occupancy_lab.prediction import CHOSEN_WORDS, Prediction
 from occupancy_lab.record import Record
 from occupancy_lab.text.document import Section, literal, spans
-from occupancy_lab.text.words import listed, microseconds, prediction_words, said_of_each
+from occupancy_lab.text.words import (
+    change,
+    listed,
+    microseconds,
+    prediction_words,
+    said_of_each,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +131,28 @@ def best_action(case: Case) -> Action | None:
 
 
 def first_advice(case: Case) -> Iterator[str]:
-    """Say first what helps the launch most, and then what else helps."""
-    yield from (f"**{case.title}**: {one.sentence}" for one in actions(case))
+    """Say first what was measured, then what helps the launch most, and then what else helps."""
+    said = (*measured_in_short(case), *(one.sentence for one in actions(case)))
+    yield from (f"**{case.title}**: {one}" for one in said)
+
+
+def measured_in_short(case: Case) -> Iterator[str]:
+    """Say what the launch and its best change took on the GPU here, if they were measured."""
+    record, best = case.record, case.best
+    now = record.measurement
+    if now is None:
+        return
+    if now.us is None:
+        yield not_measured(now)
+        return
+    words = f"{microseconds(now.us)} measured"
+    if record.prediction is not None:
+        words += f", {prediction_words(record.prediction)} predicted"
+    then = None if best is None or best.record is None else best.record.measurement
+    if best is not None and then is not None and then.us is not None:
+        share = change(then.us / now.us - 1)
+        words += f"; with {literal(best.words)} {microseconds(then.us)} measured ({share})"
+    yield f"{words}."
 
 
 def what_to_try(cases: Sequence[Case], *more: str, full: bool = False) -> Section:

@@ -137,6 +137,7 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     bytes_written: Any = None,
     assume: Words = (),
     warm: bool = False,
+    measure: bool = False,
     gpu: AskedGpus | None = None,
     triton: str | None = None,
     cache: bool = True,
@@ -164,6 +165,8 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
             tensor at each index i; "trips@12=37" for the trips of the loop at line 12.
         warm: Whether to predict the time right after the same launch, with the L2 cache holding
             what that launch left there; by default the cache is empty.
+        measure: Whether to also launch the kernel, with made-up tensors, and time it on the first
+            GPU of this machine, which must be among *gpu*, as well as the best change found.
         gpu: GPUs or targets, as `explain` takes them.
         triton: Another Triton to compile with, as `explain` takes it.
         cache: Whether to use the store of compiled resources.
@@ -180,6 +183,13 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     """
     how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
+    here = None
+    if measure:
+        from occupancy_lab.explaining.measured import check_measure
+        from occupancy_lab.measuring.process import gpu_to_measure
+
+        check_measure(name, warm=warm, other_triton=not compiler.environment.is_running)
+        here = gpu_to_measure(gpus)
     described: dict[str, Any] = {
         "signature": signature,
         "constexprs": constexprs,
@@ -198,6 +208,12 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     assumed = read_assumed(assume, innermost(kernel).arg_names)
     found = explain_asked(asked, compiler, assumed, all_may_fail=all_may_fail)
     check_trips(assumed, found.runs)
+    if here is not None:
+        from occupancy_lab.explaining.measured import measured
+
+        progress(f"timing {name} on the GPU ...")
+        (found,) = measured([found], str(name), here)
+        progress("")
     return found
 
 

@@ -229,9 +229,7 @@ def measured_sentences(case: Case) -> Iterator[str]:
     """Say what was measured now, or why not, and what was recorded."""
     now, recorded = case.record.measurement, case.recorded.launch
     if now is not None and now.us is None:
-        on = "" if now.conditions is None else f" on {now.conditions.device}"
-        reason = "" if now.reason is None else f": {literal(now.reason)}"
-        yield f"**Not measured**{on}, {now.status}{reason}."
+        yield not_measured(now)
     elif now is not None and now.conditions is not None:
         where = f"Measured now on {now.conditions.device} ({conditions_words(now.conditions)})"
         yield from _time_sentences(case, where, now)
@@ -251,6 +249,13 @@ def measured_sentences(case: Case) -> Iterator[str]:
             f" as fit when Triton {found.conditions.triton} compiled it; {case.plan.num_programs}"
             " fit as it compiles now."
         )
+
+
+def not_measured(found: Measurement) -> str:
+    """Say why a measurement has no time."""
+    on = "" if found.conditions is None else f" on {found.conditions.device}"
+    reason = "" if found.reason is None else f": {literal(found.reason)}"
+    return f"**Not measured**{on}, {found.status}{reason}."
 
 
 def _time_sentences(case: Case, where: str, measurement: Measurement) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -144,6 +144,13 @@ class Explanation(Answer):
             dataclasses.replace(case, neighbours=tuple(filter(is_other, case.neighbours)))
             for case in self._cases_of(found)
         )
+
+    def with_cases(self, cases: Iterable[Case]) -> Explanation:
+        """Return a copy with *cases* of its launches, or of the fastest of several on a GPU."""
+        made = dataclasses.replace(self)
+        vars(made)["cases" if made.is_one_launch else "chosen"] = tuple(cases)
+        vars(made)["ranked"] = self.ranked  # the records of the cases
+        return made
 
     def to_document(self, *, full: bool = False) -> Document:
         """Return the short explanation, or the *full* one with the arithmetic."""

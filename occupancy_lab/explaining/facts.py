@@ -91,7 +91,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         (_predicted_by(cases), _predicted),
         ("bound by", bound_words),
         ("busiest unit", busiest_words),
-        ("measured now", _measured_words),
+        ("measured now", lambda case: measured_words(case.record.measurement)),
         ("recorded time", recorded_words),
         ("of a plain copy's speed", copy_words),
     )
@@ -282,11 +282,11 @@ def busiest_words(case: Case) -> str:
     return f"{PARTS[unit.name]}, {percent(unit.us / prediction.us)} of the time at its peak"
 
 
-def _measured_words(case: Case) -> str:
-    now = case.record.measurement
-    if now is None:
+def measured_words(measurement: Measurement | None) -> str:
+    """Return a time that was measured now, or why there is none; "-" if nothing was measured."""
+    if measurement is None:
         return "-"
-    return now.status if now.us is None else microseconds(now.us)
+    return measurement.status if measurement.us is None else microseconds(measurement.us)
 
 
 def time_words(case: Case, measurement: Measurement | None) -> str:

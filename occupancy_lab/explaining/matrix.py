@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import closing
 
 from occupancy_lab.asked import ask
@@ -14,7 +14,6 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.matrix_section import write_steps
-from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     AskedDtype,
@@ -87,7 +86,11 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     problem = chosen_problem(rows, cols, dtype)
     chosen = combined_knobs(block_size=block_size, num_warps=num_warps, num_stages=num_stages)
     gpus = chosen_gpus(gpu)
-    here = _gpu_to_measure([one for one, _ in gpus]) if measure else None
+    here = None
+    if measure:
+        from occupancy_lab.measuring.process import gpu_to_measure
+
+        here = gpu_to_measure([one for one, _ in gpus])
     compiler = Compiler(
         store_directory() if cache else None,
         triton=triton,
@@ -123,16 +126,6 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         for run in explained.runs
     )
     return dataclasses.replace(explained, runs=tuple(runs))
-
-
-def _gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
-    """Return this machine's first GPU; raise InputError if unusable or not among *gpus*."""
-    from occupancy_lab.measuring.process import chosen_devices, refuse_elsewhere
-
-    here, _ = chosen_devices("--measure")
-    if (here.key, here.multiprocessors) not in {(gpu.key, gpu.multiprocessors) for gpu in gpus}:
-        refuse_elsewhere("--measure", here, gpus)
-    return here
 
 
 def _timed(record: Record, kernel: str) -> Record:

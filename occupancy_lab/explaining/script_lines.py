@@ -98,13 +98,14 @@ def script_lines(
     assume: Mapping[str, Assumption] = MappingProxyType({}),
     *,
     warm: bool = False,
+    in_program: bool = True,
 ) -> list[ScriptLine]:
-    """Return the launch lines that *script* ran, compiled and counted, within the program.
+    """Return the launch lines that *script* ran, compiled and counted.
 
     Of the *chosen* values by name, those that an autotuner sets choose among its configurations,
     and the others replace what a launch passes: each of several values is a launch. The script must
     be open while neighbours are compiled, which its process does. *assume* is as `explain_asked`
-    takes it, *warm* as `explain_launch` does.
+    takes it, *warm* as `explain_launch` does; *in_program* is as in `Launch`.
 
     Raises InputError if an autotuner has no configuration with the chosen values, if a launch
     cannot be made with them, or if *assume* has a number that a launch passes.
@@ -116,7 +117,8 @@ def script_lines(
         first = next(iter(launches.values()))
         set_here = {name: values[0] for name, values in replaced.items()}
         firsts.append(dataclasses.replace(first, tuned={**first.tuned, **set_here}))
-        asked.append(_asked_of(script, launches, replaced, warm=warm))
+        how: dict[str, Any] = {"warm": warm, "in_program": in_program}
+        asked.append(_asked_of(script, launches, replaced, how))
     each = [*itertools.chain.from_iterable(asked)]
     check_assumed(each, assume)
     compiler = compiler_of(script)
@@ -134,8 +136,7 @@ def _asked_of(
     script: Script,
     launches: Mapping[int, ScriptLaunch],
     replaced: Mapping[str, tuple[Any, ...]],
-    *,
-    warm: bool,
+    how: Mapping[str, Any],
 ) -> list[Asked]:
     """Return *launches*, by their index in *script*, with each combination of *replaced* values."""
     check_number(len(launches) * math.prod(map(len, replaced.values())))
@@ -145,7 +146,7 @@ def _asked_of(
         for index, one in launches.items()
         for values in itertools.product(*replaced.values())
     ]
-    return asked_of(found, [script.gpu], warm=warm, in_program=True)
+    return asked_of(found, [script.gpu], **how)
 
 
 def _counted(

@@ -12,6 +12,7 @@ from occupancy_lab.explaining.duration import part_sentence, time_sentence, with
 from occupancy_lab.explaining.facts import (
     SHORT_HEADERS,
     all_launched_words,
+    measured_words,
     number_headers,
     numbers,
     predicted,
@@ -54,13 +55,14 @@ def write_variants(
     several = len({run.gpu.key for run in runs}) > 1
     times = {(record.gpu.key, predicted(record)) for record in records}
     timed = len(times) > len({key for key, _ in times}) or have_times(records)
+    measured = any(record.measurement is not None for record in records)
     names = literal(", ".join(knobs))  # a column each is more than a terminal has room for
     is_long = len(names) > LONGEST_HEADER
     rows = tuple(
         (
             *((run.gpu.key,) if several else ()),
             (" " if is_long else ", ").join(setting(run.settings, knob) for knob in knobs),
-            *_outcome(run, timed=timed),
+            *_outcome(run, timed=timed, measured=measured),
         )
         for run in runs
     )
@@ -69,7 +71,7 @@ def write_variants(
         "configuration" if is_long else names,
         *(SHORT_HEADERS if several else number_headers([runs[0].gpu])),
         *(("time",) if timed else ()),
-        "limited by",
+        "measured" if measured else "limited by",
     )
     of_each = by_gpu(records)
     first = tuple(map(first_of, of_each))
@@ -183,10 +185,11 @@ def varying(settings: Sequence[Mapping[str, Any]]) -> list[str]:
     return [name for name in names if len({repr(one.get(name)) for one in settings}) > 1]
 
 
-def _outcome(run: Record | Failed, *, timed: bool) -> tuple[str, ...]:
+def _outcome(run: Record | Failed, *, timed: bool, measured: bool) -> tuple[str, ...]:
     if isinstance(run, Failed):
         return (*["-"] * (len(SHORT_HEADERS) + timed), run.failure.status)
-    return (*numbers(run), *((predicted(run),) if timed else ()), limiter_words(run.calculation))
+    last = measured_words(run.measurement) if measured else limiter_words(run.calculation)
+    return (*numbers(run), *((predicted(run),) if timed else ()), last)
 
 
 def first_sentence(records: Sequence[Record], knobs: Sequence[str]) -> str:

@@ -251,15 +251,10 @@ def measure(batch: Batch) -> list[Measurement]:
             candidate.check(inputs)
         kept = inputs if any(keeps_lines(launch) for launch in batch.launches) else ()
         right = [candidate for candidate in candidates if candidate.failure is None]
-        samples = _timer().time([candidate.call for candidate in right], kept, runs=batch.runs)
-        times = dict(zip(right, samples, strict=True))
-        sm_mhz, throttled = read_clock()
-        taken = replace(conditions(), sm_mhz=sm_mhz, throttled=throttled)
-        return [
-            candidate.failure
-            or summary(times[candidate], taken, candidate.relative_error, _empty_us())
-            for candidate in candidates
-        ]
+        calls = [candidate.call for candidate in right]
+        errors = [candidate.relative_error for candidate in right]
+        times = dict(zip(right, timed(calls, kept, runs=batch.runs, errors=errors), strict=True))
+        return [candidate.failure or times[candidate] for candidate in candidates]
     except torch.cuda.OutOfMemoryError as error:
         failure = Measurement("out of memory", conditions(), _first_line(error))
         return [candidate.failure or failure for candidate in candidates]
@@ -282,7 +277,12 @@ def keeps_lines(launch: TimedLaunch) -> bool:
     if launch.config is None:
         return launch.kernel == "torch.compile"
     function = innermost(load_kernel(launch.kernel).function)
-    file = None if function is None else inspect.getsourcefile(function.fn)
+    return function is not None and may_keep_lines(function)
+
+
+def may_keep_lines(function: Any) -> bool:
+    """Return whether the file of *function*, a JITFunction, mentions the policy."""
+    file = inspect.getsourcefile(function.fn)
     return file is not None and KEEPS in Path(file).read_text(encoding="utf-8")
 
 
@@ -299,7 +299,6 @@ class _Candidate:
     def check(self, inputs: Sequence[torch.Tensor]) -> None:
         """Launch once, compare, and set the function to call or the failure."""
         import torch
-        from triton.runtime.errors import OutOfResources
 
         tensors = inputs[: self.operands]
         try:
@@ -313,17 +312,8 @@ class _Candidate:
                 if not found.error <= found.allowed:  # NaN is not
                     known = f"differs from torch by {found.error:.2g}"
                     self._fail("wrong result", f"{known}, more than {found.allowed:.2g}")
-        except OutOfResources as error:
-            self._fail("does not fit", _first_line(error))
-        except torch.cuda.OutOfMemoryError as error:
-            self._fail("out of memory", _first_line(error))
         except Exception as error:  # noqa: BLE001 - any error of a launch is its row's reason
-            reason = f"{type(error).__name__}: {_first_line(error)}"
-            try:
-                torch.cuda.synchronize()
-            except RuntimeError:
-                refuse(f"the GPU no longer answers after {reason}", DeviceLostError)
-            self._fail("launch failed", reason)
+            self._fail(*why_failed(error))
         else:
             self.call = lambda: operation(*tensors)
 
@@ -331,9 +321,49 @@ class _Candidate:
         self.failure = Measurement(status, conditions(), reason, relative_error=self.relative_error)
 
 
+def why_failed(error: Exception) -> tuple[str, str]:
+    """Return the status and the reason of a launch that raised *error*.
+
+    Raises DeviceLostError if the GPU no longer answers.
+    """
+    import torch
+    from triton.runtime.errors import OutOfResources
+
+    if isinstance(error, OutOfResources):
+        return "does not fit", _first_line(error)
+    if isinstance(error, torch.cuda.OutOfMemoryError):
+        return "out of memory", _first_line(error)
+    reason = f"{type(error).__name__}: {_first_line(error)}"
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        refuse(f"the GPU no longer answers after {reason}", DeviceLostError)
+    return "launch failed", reason
+
+
 def _first_line(error: BaseException) -> str:
     lines = str(error).strip().splitlines()
     return lines[0] if lines else type(error).__name__
+
+
+def timed(
+    calls: Sequence[Call],
+    kept: Sequence[torch.Tensor],
+    *,
+    runs: int,
+    errors: Sequence[float | None],
+) -> list[Measurement]:
+    """Return a measurement of each of *calls*, which are timed in turns.
+
+    *kept* and *runs* are as `Timer.time` takes them; *errors* are relative errors found before.
+    """
+    samples = _timer().time(calls, kept, runs=runs)
+    sm_mhz, throttled = read_clock()
+    taken = replace(conditions(), sm_mhz=sm_mhz, throttled=throttled)
+    return [
+        summary(times, taken, error, _empty_us())
+        for times, error in zip(samples, errors, strict=True)
+    ]
 
 
 def summary(

@@ -89,6 +89,14 @@ def refuse_elsewhere(purpose: str, here: Gpu, asked: Sequence[Gpu]) -> NoReturn:
     refuse(f"{purpose} needs the GPU here, which is {here.title}; asked for is {titles}")
 
 
+def gpu_to_measure(gpus: Sequence[Gpu]) -> Gpu:
+    """Return this machine's first GPU; raise InputError if unusable or not among *gpus*."""
+    here, _ = chosen_devices("--measure")
+    if (here.key, here.multiprocessors) not in {(gpu.key, gpu.multiprocessors) for gpu in gpus}:
+        refuse_elsewhere("--measure", here, gpus)
+    return here
+
+
 def device_names() -> tuple[str, ...]:
     """Return every GPU of this machine by its name and UUID."""
     return tuple(f"{present.name} {present.uuid}" for present in present_gpus())
@@ -119,18 +127,23 @@ def _visible_name(present: PresentGpu) -> str:
     return listed.split(",")[present.index].strip()
 
 
+def measuring_child(module: str, device: str | None = None) -> Child:
+    """Return a process for *module* that sees only the GPU *device*; None means all."""
+    environment = {} if device is None else dict.fromkeys(VISIBLE, device)
+    # By default torch.compile's cache is in the temporary folder, which a child removes.
+    environment[inductor.CACHE_VARIABLE] = inductor.cache_directory()
+    # What was compiled for the launches is there.
+    if (compiled := Store(store_directory()).triton_cache) is not None:
+        environment["TRITON_CACHE_DIR"] = str(compiled)
+    return Child(module, environment=environment)
+
+
 class MeasuringProcess:
     """A measuring process on one GPU, started when needed and restarted after it died."""
 
     def __init__(self, device: str | None = None, timeout: float | None = TIMEOUT) -> None:
         """Measure on the GPU *device*, as in CUDA_VISIBLE_DEVICES; None means the first."""
-        environment = {} if device is None else dict.fromkeys(VISIBLE, device)
-        # By default torch.compile's cache is in the temporary folder, which a child removes.
-        environment[inductor.CACHE_VARIABLE] = inductor.cache_directory()
-        # What was compiled for the launches is there.
-        if (compiled := Store(store_directory()).triton_cache) is not None:
-            environment["TRITON_CACHE_DIR"] = str(compiled)
-        self._child = Child("occupancy_lab.measuring.measure", environment=environment)
+        self._child = measuring_child("occupancy_lab.measuring.measure", device)
         self._timeout = timeout
 
     def measure(self, batch: Batch) -> list[Measurement]:

@@ -19,6 +19,7 @@ from occupancy_lab.compiling.script import Ran, Run, Script
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.commands import OF_SCRIPT
 from occupancy_lab.explaining.explanation import Explanation
+from occupancy_lab.explaining.measured import check_measure, measured
 from occupancy_lab.explaining.script_lines import (
     ScriptLine,
     assumed_words,
@@ -30,6 +31,7 @@ from occupancy_lab.explaining.script_lines import (
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import AskedGpus, chosen_gpus, option_name
 from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.measuring.process import gpu_to_measure
 from occupancy_lab.notation import constant_word
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Record
@@ -157,6 +159,12 @@ def _as_typed(
     return dataclasses.replace(run, asked=tuple(asked))
 
 
+def _measured(lines: Sequence[ScriptLine], script: Script, name: str) -> list[ScriptLine]:
+    made = [one.bound for one in script.launches]
+    runs = measured([line.run for line in lines], name, script.gpu, made)
+    return [dataclasses.replace(line, run=run) for line, run in zip(lines, runs, strict=True)]
+
+
 def explain_script(  # noqa: PLR0913 - one argument per option of the command line
     name: str,
     *,
@@ -172,6 +180,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     options: Words = (),
     assume: Words = (),
     warm: bool = False,
+    measure: bool = False,
     compared: bool = True,
 ) -> ScriptExplanation:
     """Run `file.py:function` without a GPU and explain each launch that it makes.
@@ -181,7 +190,8 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     *constexprs*, *num_warps*, *num_stages* and *options* are as `explain_launch` takes them: they
     choose among the configurations of an autotuner that sets them, and replace what other launches
     pass. *assume* is as `explain_launch` takes it for the parameters of any launched kernel, and as
-    `dry_trace` takes it for values that the script reads. *warm* is as `explain_launch` takes it.
+    `dry_trace` takes it for values that the script reads. *warm* and *measure* are as
+    `explain_launch` takes them; to measure, the function is also run on the GPU here.
     *compile_timeout* limits the seconds of the function and of each compile, and *retry_failed*
     compiles again what the store has as a failed compile. Unless *compared*, what the launches are
     compared with is compiled only when it is asked for, which runs the function again.
@@ -198,6 +208,10 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     how |= {"retry_failed": retry_failed}
     environment = find_environment(triton)
     gpus = [one for one, _ in chosen_gpus(gpu)]
+    here = None
+    if measure:
+        check_measure(warm=warm, other_triton=not environment.is_running)
+        here = gpu_to_measure(gpus)
     lines, traces = [], []
     for one in gpus:
         with Script(Run(name, one, **how), environment=environment, progress=progress) as script:
@@ -207,11 +221,15 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
                 dataclasses.replace(
                     line, run=_as_typed(line.run, name, script.launches, chosen, given)
                 )
-                for line in script_lines(script, chosen, assumed, warm=warm)
+                for line in script_lines(script, chosen, assumed, warm=warm, in_program=not measure)
             ]
             if compared:
                 for line in own:
                     line.tried()  # compiles what it compares with while the script is open
+            if here is not None and one.key == here.key:
+                progress(f"running {name} on the GPU and timing its launches ...")
+                own = _measured(own, script, name)
+                progress("")
             effort = ALL if compared else NO_EFFORT
             traces.append(dry_run_of(script, own, (name,), effort))
             lines += own

@@ -1,0 +1,138 @@
+"""`explain --measure` of any kernel: what is launched, and how the page says what was measured."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from occupancy_lab import explain
+from occupancy_lab.errors import InputError
+from occupancy_lab.explaining import measured as module
+from occupancy_lab.gpus import find_gpu
+from occupancy_lab.measuring import process
+from occupancy_lab.measuring.launches import LaunchBatch
+from occupancy_lab.tracing import script_runs
+from occupancy_lab.values import Conditions, Measurement
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+TAKEN = Conditions(
+    device="NVIDIA H200",
+    date="2026-12-01",
+    driver="580",
+    torch="2.13.0",
+    triton="3.7.1",
+    timer="events",
+    l2="cold",
+)
+LAYER_NORM = {
+    "kernel": f"{EXAMPLES / 'layer_norm.py'}:layer_norm",
+    "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5",
+    "constexprs": "BLOCK_SIZE=2048",
+    "num_warps": 8,
+    "gpu": "h200",
+}
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> list[LaunchBatch]:
+    """Let an H200 be here, on which each launch of a batch takes 1 us longer than the last."""
+    found: list[LaunchBatch] = []
+
+    def time_launches(batch: LaunchBatch) -> list[Measurement]:
+        found.append(batch)
+        return [
+            Measurement("measured", TAKEN, us=10.0 + place, us_low=9.0, us_high=20.0, runs=30)
+            for place, _ in enumerate(batch.launches)
+        ]
+
+    here: Callable[[Any], Any] = lambda _gpus: find_gpu("h200")  # noqa: E731 - in two places
+    monkeypatch.setattr(module, "time_launches", time_launches)
+    monkeypatch.setattr(process, "gpu_to_measure", here)
+    monkeypatch.setattr(script_runs, "gpu_to_measure", here)
+    return found
+
+
+def test_each_launch_of_a_script_is_measured(timed: list[LaunchBatch]) -> None:
+    """Each configuration of an autotuner and each other launch is measured, and shown so."""
+    found = explain(kernel=f"{EXAMPLES / 'step.py'}:main", gpu="h200", measure=True)
+    (batch,) = timed
+    names = [one.launch.kernel for one in batch.launches if not one.changes]
+    assert names == ["layer_norm", *["matmul"] * 4]
+    us = [record.measurement.us for line in found.lines for record in line.run.records]
+    assert us == [10.0, 11.0, 12.0, 13.0, 14.0]
+    norm, matmul = (line.run.to_document().to_markdown() for line in found.lines)
+    assert "10.0 us measured, " in norm
+    assert "11.0 us measured, " in matmul
+    assert "14.0 us" in matmul
+    assert [row["us"] for row in found.to_dict()["lines"][0]["rows"]] == [10.0]
+
+
+def test_the_best_change_is_measured_too(timed: list[LaunchBatch]) -> None:
+    """The change that the first sentence names is launched, and the page says what it took."""
+    asked = {**LAYER_NORM, "num_warps": 16, "grid": 4096}
+    found = explain(**asked, measure=True)
+    ((case,), (batch,)) = found.cases, timed
+    assert case.best is not None
+    assert len(batch.launches) == 2
+    assert batch.launches[1].launch.options["num_warps"] == case.best.changes["num_warps"]
+    page = found.to_document().to_markdown()
+    assert f"; with {case.best.words} 11.0 us measured (+10.0%)." in page
+
+
+def test_tensors_have_the_bytes_that_the_launch_touches(timed: list[LaunchBatch]) -> None:
+    """A described kernel gets tensors of as many bytes as it was counted to touch."""
+    explain(**LAYER_NORM, grid=4096, measure=True)
+    sizes = timed[0].launches[0].sizes
+    rows, mean = 4096 * 2048 * 2, 4096 * 4
+    assert sizes == {"X": rows, "Y": rows, "W": 4096, "B": 4096, "Mean": mean, "Rstd": mean}
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({}, "cannot make up tensors for layer_norm: .*grid.*; name a function"),
+        ({"grid": 4096, "warm": True}, "with an empty L2 cache; leave out --warm"),
+    ],
+)
+@pytest.mark.usefixtures("timed")
+def test_what_cannot_be_measured_is_refused(asked: dict[str, Any], why: str) -> None:
+    """Without a grid no tensor can be made up, and a warm launch is not what is timed."""
+    with pytest.raises(InputError, match=why):
+        explain(**LAYER_NORM, **asked, measure=True)
+
+
+def test_values_that_steer_a_launch_are_not_made_up(
+    timed: list[LaunchBatch], tmp_path: Path
+) -> None:
+    """A launch whose addresses depend on values in memory is refused by the tensor's name."""
+    file = tmp_path / "lookup.py"
+    file.write_text(
+        "import triton\nimport triton.language as tl\n\n\n"
+        "@triton.jit\ndef look_up(rows, table, out, WIDTH: tl.constexpr):\n"
+        "    row, at = tl.load(rows + tl.program_id(0)), tl.arange(0, WIDTH)\n"
+        "    value = tl.load(table + row * WIDTH + at)\n"
+        "    tl.store(out + tl.program_id(0) * WIDTH + at, value)\n"
+    )
+    with pytest.raises(InputError, match="what it does depends on values of rows; name a function"):
+        explain(
+            kernel=f"{file}:look_up",
+            signature="rows=*i32,table=*fp16,out=*fp16",
+            constexprs="WIDTH=128",
+            grid=64,
+            gpu="h200",
+            measure=True,
+        )
+    assert not timed
+
+
+def test_a_launch_without_a_time_says_why(
+    monkeypatch: pytest.MonkeyPatch, timed: list[LaunchBatch]
+) -> None:
+    """The page of a launch that failed on the GPU says why."""
+    failed = Measurement("launch failed", TAKEN, "the script made no such launch")
+    monkeypatch.setattr(module, "time_launches", lambda batch: [failed] * len(batch.launches))
+    found = explain(**LAYER_NORM, grid=4096, measure=True)
+    said = "**Not measured** on NVIDIA H200, launch failed: the script made no such launch."
+    assert said in found.to_document().to_markdown()
+    assert not timed
