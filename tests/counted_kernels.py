@@ -180,6 +180,17 @@ def add_alone(x, y, lock, B: tl.constexpr):
 
 
 @triton.jit
+def add_to_next(x, y, flags, B: tl.constexpr):
+    """Add a row of x to the sum that the program before has stored in a row of y."""
+    row, at = tl.program_id(0), tl.arange(0, B)
+    found = tl.load(x + row * B + at)
+    while tl.load(flags + row, volatile=True) != 1:
+        pass
+    tl.store(y + (row + 1) * B + at, tl.load(y + row * B + at) + found)
+    tl.store(flags + row + 1, 1)
+
+
+@triton.jit
 def first_zero(x, y, B: tl.constexpr):
     """Find the first zero of a row of x."""
     row = tl.program_id(0)

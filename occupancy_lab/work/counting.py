@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from occupancy_lab.compiling.texts import Texts
     from occupancy_lab.launch import BoundLaunch
 
-COUNTERS = 81
+COUNTERS = 82
 """Is raised whenever the counts of a launch change, so that older ones in a store are not used."""
 FEW = 4
 """The fewest launches that are counted in forks: a fork takes as long as a count."""

@@ -111,8 +111,10 @@ def only_waits(loop: Operation) -> bool:
     looks = [one for one in inside if one.name in LOOKS]
     if not looks or any(one.name.startswith(WRITES) for one in inside):
         return False
-    changing = {value for one in inside for value in one.results}
-    changing |= {value for region in loop.regions for value in region.blocks[0].arguments}
+    changing = {value for region in loop.regions for value in region.blocks[0].arguments}
+    for one in inside:
+        if one in looks or changing & {*one.operands}:
+            changing |= {*one.results}
     return not any(changing & {*one.operands[:1]} for one in looks)
 
 

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 import pytest
-from counted_kernels import add_alone, first_zero, last_sums, take_pieces
+from counted_kernels import add_alone, add_to_next, first_zero, last_sums, take_pieces
 from first_texts import compiled_texts
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -88,6 +88,17 @@ def test_nobody_waits_for_a_lock(arch: str) -> None:
     assert [one.assumed for one in counts.unknowns] == [NO_WAIT]
     assert executed.instructions.exact is not None
     assert {one.assumed for one in executed.unknowns} == {NO_WAIT}
+    assert executed.program is not None
+    assert executed.program.waits == 1
+
+
+@pytest.mark.parametrize("arch", ARCHES)
+def test_nobody_waits_for_another_program(arch: str) -> None:
+    """A loop that polls a place which it computes anew is one in which programs wait."""
+    arguments = {"x": X, "y": X, "flags": Pointer("int32", 4 * 11), "B": 1024}
+    counts, executed = both(compiled(add_to_next, arguments, arch), arguments, 10)
+    assert [one.assumed for one in counts.unknowns] == [NO_WAIT]
+    assert executed.instructions.exact is not None
     assert executed.program is not None
     assert executed.program.waits == 1
 
