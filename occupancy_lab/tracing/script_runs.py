@@ -36,8 +36,7 @@ from occupancy_lab.record import Record
 from occupancy_lab.signature import Words
 from occupancy_lab.text.document import literal
 from occupancy_lab.tracing.actions import ALL, NO_EFFORT
-from occupancy_lab.tracing.dry import dry_run_of
-from occupancy_lab.tracing.several import DryTraces
+from occupancy_lab.tracing.dry import DryTraces, dry_run_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,8 +54,7 @@ class ScriptExplanation(DryTraces):
     @property
     def ran(self) -> tuple[Ran, ...]:
         """How the script ran for each GPU."""
-        outcomes = (one.trace.outcome for one in self.traces)
-        return tuple(one.ran for one in outcomes if one is not None and one.ran is not None)
+        return tuple(one.ran for one in self.traces)
 
     @property
     def runs(self) -> tuple[Explanation, ...]:
