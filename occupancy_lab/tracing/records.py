@@ -183,7 +183,7 @@ def _read_process(
 
 
 def _gpu_time(profile: Mapping[str, Any] | None, names: Collection[str]) -> GpuTime | None:
-    """Return the sums of `profiled.summed`, split by whether a kernel's name is in *names*."""
+    """Return the sums of `hook.summed`, split by whether a kernel's name is in *names*."""
     if not profile:
         return None
     us = {name: ns / 1000 for name, (_, ns) in profile["kernels"].items()}
