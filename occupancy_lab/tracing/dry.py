@@ -91,6 +91,8 @@ class DryTrace:
     """How it was run."""
     status: int
     """The exit status."""
+    lines: tuple[ScriptLine, ...]
+    """Its launch lines, in the order in which it first ran them."""
 
     @property
     def trace(self) -> Trace:
@@ -180,16 +182,17 @@ class DryTraces(Answer):
         return Document(title, tuple(_answer(self.traces)), (section, *explained))
 
     @property
-    def _lines(self) -> list[ScriptLine]:
-        return [line for one in self.traces for kernel in one.shown for line in kernel.lines]
+    def lines(self) -> tuple[ScriptLine, ...]:
+        """The outcome of each launch line, GPU by GPU."""
+        return tuple(line for one in self.traces for line in one.lines)
 
     @property
     def _is_single(self) -> bool:
         """Whether all is one launch, made once: its explanation has everything about it."""
-        return [line.first.times for line in self._lines] == [1]
+        return [line.first.times for line in self.lines] == [1]
 
     def _explained(self, *, full: bool) -> Iterator[Section]:
-        how = {"full": full, "every": full or len(self._lines) <= FEW_LINES}
+        how = {"full": full, "every": full or len(self.lines) <= FEW_LINES}
         chosen = [(one, *found) for one in self.traces for found in one.explained(**how)]
         for one, number, line in chosen:
             page = line.run.to_document(full=full)
@@ -440,7 +443,7 @@ def dry_run_of(
     status = ran.status or int(bool(nothing_compiled or ran.missing))
     if interrupted is not None:
         status = signals.exit_status(interrupted)
-    return DryTrace(script.gpu, command, found, ran, status)
+    return DryTrace(script.gpu, command, found, ran, status, tuple(lines))
 
 
 def traced_lines(script: Script, lines: Sequence[ScriptLine]) -> Traced:

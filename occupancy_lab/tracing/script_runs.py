@@ -20,7 +20,6 @@ from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.commands import OF_SCRIPT
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.script_lines import (
-    ScriptLine,
     assumed_words,
     read_assumed_of,
     read_both,
@@ -42,9 +41,6 @@ from occupancy_lab.tracing.dry import DryTraces, dry_run_of
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptExplanation(DryTraces):
     """What the launches of a script compile to on each GPU, with occupancy and predicted times."""
-
-    lines: tuple[ScriptLine, ...] = ()
-    """The outcome of each launch line, GPU by GPU."""
 
     @property
     def name(self) -> str:
@@ -196,7 +192,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     how |= {"retry_failed": retry_failed}
     environment = find_environment(triton)
     gpus = [one for one, _ in chosen_gpus(gpu)]
-    lines, traces = [], []
+    traces = []
     for one in gpus:
         with Script(Run(name, one, **how), environment=environment, progress=progress) as script:
             chosen = read_values(name, script.launches, gpus, **settings)
@@ -212,6 +208,6 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
                     line.tried()  # compiles what it compares with while the script is open
             effort = ALL if compared else NO_EFFORT
             traces.append(dry_run_of(script, own, (name,), effort))
-            lines += own
-    check_trips(assumed, [run for line in lines for run in line.run.runs])
-    return ScriptExplanation((name,), tuple(traces), lines=tuple(lines))
+    found = ScriptExplanation((name,), tuple(traces))
+    check_trips(assumed, [run for line in found.lines for run in line.run.runs])
+    return found
