@@ -243,8 +243,15 @@ def _whole(number: Any, what: str) -> int:
     return found
 
 
-tensor = Tensor
-"""What makes the stand-in for a tensor in a launch line, as torch's functions make tensors."""
+def tensor(
+    shape: Sequence[int],
+    dtype: object = "float32",
+    *,
+    strides: Sequence[int] | None = None,
+    aligned: bool = True,
+) -> Tensor:
+    """Return a stand-in for a tensor of *shape*, as Tensor takes it."""
+    return Tensor(shape, dtype, strides=strides, aligned=aligned)
 
 
 def plain(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
