@@ -27,7 +27,7 @@ from occupancy_lab.occupancy.calculator import (
 )
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Config, Failure, Problem, Resources
-from occupancy_lab.work.counting import Counted, count_launches
+from occupancy_lab.work.counting import count_launches
 from occupancy_lab.workers.child import cores
 from occupancy_lab.workers.signals import UnfinishedError
 
@@ -58,8 +58,8 @@ def record_of(asked: Asked, resources: Resources, *, triton: str) -> Record:
     return record
 
 
-def record_in_program(bound: BoundLaunch, calculation: Calculation, counted: Counted) -> Record:
-    """Return the record of the launch *bound* within a program, with its counts and its time."""
+def record_in_program(bound: BoundLaunch, calculation: Calculation) -> Record:
+    """Return the record of the launch *bound* within a program, without counts and time."""
     launch = dataclasses.replace(bound.launch, in_program=True)
     return Record(
         kernel=bound.kernel,
@@ -73,7 +73,7 @@ def record_in_program(bound: BoundLaunch, calculation: Calculation, counted: Cou
         calculation=calculation,
         plan=plan_launch(launch.grid, launch.work, calculation.resident_programs),
         triton_version="",
-    ).with_counts(counted)
+    )
 
 
 def failed(

@@ -52,7 +52,7 @@ def worked() -> Record:
     resident = calculated().resident_programs
     counting = Counting(LAUNCH.texts, bound, LAUNCH.grid, {}, resident)
     counted = count_launch(counting, Store(None))
-    return record_in_program(bound, calculated(), counted)
+    return record_in_program(bound, calculated()).with_counts(counted)
 
 
 def traced_kernel(

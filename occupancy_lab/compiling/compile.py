@@ -149,7 +149,7 @@ def compile_launch(  # noqa: PLR0913 - what a compile depends on
             _check_loaded(compiled, resources)
         found = Compiled(resources, _packed_texts(compiled, target))
     store.put(key, found.resources)
-    store.put_texts(key, found.texts)
+    store.put_line("texts", key, found.texts)
     return found
 
 

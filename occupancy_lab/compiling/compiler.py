@@ -227,9 +227,8 @@ class Compiler:
     def _known_texts(self, name: str) -> Texts | None:
         """Return the texts of *name* from memory, which has what the store does not keep."""
         key = self._keys[name]
-        if name in self._texts or key is None:
-            return unpack(self._texts.get(name, ""))
-        return self.store.get_texts(key)
+        kept = None if key is None else self.store.get_line("texts", key)
+        return unpack(self._texts.get(name, kept or ""))
 
     def _look_up(self, wanted: Compilation) -> str:
         """Return the key of *wanted* in `_outcomes`, and fill the outcome if the store has it."""
@@ -327,7 +326,8 @@ class Compiler:
             return failure_of(error)
 
     def _compile_elsewhere(self, wanted: dict[str, Compilation]) -> Generator[tuple[str, Found]]:
-        kept = str(self.store.directory) if self.store.keeps and not self._scheduler else None
+        directory = None if self._scheduler else self.store.directory
+        kept = None if directory is None else str(directory)
         requests = {}
         for name, one in wanted.items():
             key = self._keys[name]
@@ -359,7 +359,7 @@ class Compiler:
             return self.store.put_failure(key, outcome)
         if key is not None:
             self.store.put(key, outcome.resources)
-        if key is None or not self.store.put_texts(key, outcome.texts):
+        if key is None or not self.store.put_line("texts", key, outcome.texts):
             self._texts[name] = outcome.texts
         return outcome.resources
 

@@ -106,6 +106,21 @@ def torch_properties(gpu: Gpu) -> Properties:
     return Properties(values, gpu.title)
 
 
+def triton_properties(gpu: Gpu) -> Properties:
+    """Return what `get_device_properties` of Triton's driver does."""
+    limits = gpu.architecture
+    values = {
+        "max_shared_mem": limits.max_shared,
+        "max_num_regs": limits.registers,
+        "multiprocessor_count": gpu.multiprocessors,
+        "sm_clock_rate": None if gpu.boost_mhz is None else 1000 * gpu.boost_mhz,
+        "warpSize": gpu.target.warp_size,
+        "max_threads_per_sm": limits.max_threads,
+        "arch": gpu.target.arch,
+    }
+    return Properties(values, gpu.title)
+
+
 def nvsmi(gpu: Gpu, attributes: Sequence[str]) -> list[int | None]:
     """Return the result of triton.testing.nvsmi: the clocks of the SMs, MHz."""
     clocks = {f"clocks.{one}.sm": gpu.boost_mhz for one in ("max", "current")}
@@ -137,57 +152,20 @@ class DryDriver(OfflineDriver):
     """Triton's driver as a script sees it: an OfflineDriver that also knows the GPU."""
 
     def __init__(self, gpu: Gpu) -> None:
+        import torch
+
         super().__init__(gpu.target)
         self.gpu = gpu
         """For the package's own hooks and `tuned`."""
-
-    @property
-    def utils(self) -> DryDriver:
-        """Return the object that has `get_device_properties`."""
-        return self
-
-    def get_device_properties(self, _device: object = 0) -> Properties:
-        """Return the GPU's limits under Triton's names."""
-        gpu, limits = self.gpu, self.gpu.architecture
-        values = {
-            "max_shared_mem": limits.max_shared,
-            "max_num_regs": limits.registers,
-            "multiprocessor_count": gpu.multiprocessors,
-            "sm_clock_rate": None if gpu.boost_mhz is None else 1000 * gpu.boost_mhz,
-            "warpSize": gpu.target.warp_size,
-            "max_threads_per_sm": limits.max_threads,
-            "arch": gpu.target.arch,
-        }
-        return Properties(values, gpu.title)
-
-    def get_device_capability(self, _device: object = 0) -> tuple[int, int]:
-        """Return the compute capability, or its equivalent on AMD."""
-        return capability(self.gpu)
-
-    def get_active_torch_device(self) -> Any:
-        """Return "cuda:0", which torch also calls AMD's GPUs."""
-        import torch
-
-        return torch.device("cuda", 0)
-
-    def get_device_interface(self) -> Any:
-        """Return the patched torch.cuda."""
-        import torch
-
-        return torch.cuda
-
-    def get_benchmarker(self) -> Any:
-        """Return the function with which autotuners time."""
-        return do_bench
-
-    def get_empty_cache_for_benchmark(self) -> None:
-        """Return nothing: there is no cache to clear."""
-
-    def clear_cache(self, _cache: object) -> None:
-        """Do nothing."""
-
-    def set_current_device(self, _device: object) -> None:
-        """Do nothing: there is one device."""
+        self.utils = self
+        """What Triton asks for `get_device_properties`."""
+        self.get_device_properties = _answer(triton_properties(gpu))
+        self.get_device_capability = _answer(capability(gpu))
+        self.get_active_torch_device = _answer(torch.device("cuda", 0))
+        self.get_device_interface = _answer(torch.cuda)
+        self.get_benchmarker = _answer(do_bench)
+        self.get_empty_cache_for_benchmark = _answer()
+        self.clear_cache = self.set_current_device = _answer()
 
 
 def do_bench(call: Callable[[], object], *_: object, **keywords: Any) -> float | list[float]:

@@ -298,7 +298,7 @@ def recording_all(recorder: Recorder) -> Iterator[None]:
     gpu, store = recorder.gpu, recorder.store
     begin = loading() + BEGIN.format(
         gpu=to_line(gpu),
-        store=str(store.directory) if store.keeps else None,
+        store=None if store.directory is None else str(store.directory),
         folder=str(recorder.folder),
         given=dict(recorder.given),
     )

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from occupancy_lab.compiling.texts import Texts, unpack
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.files import read_bytes, replace_file
 from occupancy_lab.values import Failure, Resources
@@ -95,11 +94,6 @@ class Store:
         self.directory = None if directory is None else Path(directory)
 
     @property
-    def keeps(self) -> bool:
-        """Whether the store keeps anything."""
-        return self.directory is not None
-
-    @property
     def triton_cache(self) -> Path | None:
         """The folder that Triton keeps the lab's compiles in; None if it cannot be written."""
         if self.directory is None:
@@ -146,14 +140,6 @@ class Store:
     def put(self, key: Mapping[str, Any], resources: Resources) -> None:
         """Keep *resources* under *key*."""
         self.put_line("resources", key, to_line(resources))
-
-    def get_texts(self, key: Mapping[str, Any]) -> Texts | None:
-        """Return the texts of the kernel that was compiled under *key*, or None."""
-        return unpack(self.get_line("texts", key) or "")
-
-    def put_texts(self, key: Mapping[str, Any], packed: str) -> bool:
-        """Keep texts, as `Texts.pack` gives them, under *key*, and return whether they are kept."""
-        return self.put_line("texts", key, packed)
 
     def get_failure(self, key: Mapping[str, Any]) -> Failure | None:
         """Return why *key* did not compile, and the file that remembers it; or None."""

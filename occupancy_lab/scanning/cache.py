@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -102,43 +102,31 @@ def find_entries(directories: Iterable[str | os.PathLike[str]]) -> Found:
     tuned: list[str] = []
     unreadable: dict[str, str] = {}
     seen: set[tuple[int, int]] = set()
-    left = []
-    for directory in (os.fspath(one) for one in directories):
-        if not Path(directory).is_dir():
-            refuse(f"{quoted(directory)} is not a directory; give a Triton cache or one entry")
-        left.append(directory.rstrip("/") or "/")
-    left.reverse()
-    while left:
-        folder = left.pop()
-        try:
-            found = Path(folder).stat()
-            if (found.st_dev, found.st_ino) in seen:
-                continue  # for example a link that leads back
+
+    def note(error: OSError) -> None:
+        unreadable[error.filename] = error.strerror or str(error)
+
+    roots = [os.fspath(one) for one in directories]
+    for root in roots:
+        if not Path(root).is_dir():
+            refuse(f"{quoted(root)} is not a directory; give a Triton cache or one entry")
+    for root in roots:
+        top = root.rstrip("/") or "/"
+        for folder, folders, names in os.walk(top, onerror=note, followlinks=True):
+            folders[:] = sorted(one for one in folders if not one.startswith(UNFINISHED))
+            try:
+                found = Path(folder).stat()
+            except OSError as error:  # it was removed meanwhile
+                note(error)
+                continue
+            if (found.st_dev, found.st_ino) in seen:  # for example a link that leads back
+                folders.clear()
+                continue
             seen.add((found.st_dev, found.st_ino))
-            with os.scandir(folder) as listed:
-                inside = sorted(listed, key=lambda one: one.name)
-        except OSError as error:
-            unreadable[folder] = error.strerror or str(error)
-            continue
-        folders, names = _split(inside)
-        left += [f"{folder}/{name}" for name in reversed(folders)]
-        entries += _kernels(folder, names)
-        tuned += [f"{folder}/{name}" for name in names if name.endswith(".best_config")]
+            names.sort()
+            entries += _kernels(folder, names)
+            tuned += [f"{folder}/{name}" for name in names if name.endswith(".best_config")]
     return Found(tuple(entries), unreadable, tuple(tuned))
-
-
-def _split(inside: Sequence[os.DirEntry[str]]) -> tuple[list[str], list[str]]:
-    folders, files = [], []
-    for one in inside:
-        try:
-            is_folder = one.is_dir()
-        except OSError:
-            is_folder = False
-        if not is_folder:
-            files.append(one.name)
-        elif not one.name.startswith(UNFINISHED):
-            folders.append(one.name)
-    return folders, files
 
 
 def _kernels(folder: str, names: Iterable[str]) -> list[Entry]:

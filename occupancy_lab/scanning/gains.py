@@ -25,17 +25,6 @@ ALIKE = 1 + RATIO_ERROR
 
 
 @dataclass(frozen=True, slots=True)
-class Gain:
-    """The estimated speedup of a kernel, and why."""
-
-    factor: float | None
-    """How many times faster; None if not known."""
-    by: str
-    bound: str = ""
-    """The part that takes longest now, by its name in `prediction.PARTS`."""
-
-
-@dataclass(frozen=True, slots=True)
 class Ahead:
     """The next occupancy step of a kernel, its spills, and the advice against them."""
 
@@ -57,40 +46,32 @@ class Ahead:
         return f"{self.spill_advice}: {self.spills} loads and stores of local memory"
 
 
-def unknown_gain(ahead: Ahead) -> Gain:
-    """Return what could help a kernel whose launch, and so whose time, is not known."""
-    if ahead.spills and ahead.spill_advice:
-        return Gain(None, ahead.without_spills)
-    if ahead.after is None or not ahead.condition:
-        return Gain(None, ahead.step)
-    return Gain(None, f"{ahead.step}, {_only_if(ahead)}")
+def gain_of(record: Record | None, ahead: Ahead) -> tuple[float | None, str]:
+    """Return how many times faster a launch is by its next step, or without its spills, and why.
 
-
-def _only_if(ahead: Ahead) -> str:
-    return f"if {ahead.condition}, which only a compile tells"
-
-
-def gain_of(record: Record | None, ahead: Ahead) -> Gain:
-    """Return what the launch of *record* would gain by its next step, or without its spills."""
+    The factor is None if it is not known, as for a kernel whose launch, and so *record*, is not.
+    """
+    only_if = f"if {ahead.condition}, which only a compile tells"
     now = None if record is None else record.prediction
     if record is None or now is None:
-        return unknown_gain(ahead)
+        if ahead.spills and ahead.spill_advice:
+            return None, ahead.without_spills
+        has_condition = ahead.after is not None and ahead.condition
+        return None, f"{ahead.step}, {only_if}" if has_condition else ahead.step
     programs = record.occupancy.programs_per_multiprocessor
     if ahead.spills:
         free = record.time_with(programs, spills=False)
         factor = 1.0 if free is None else now.us / free.us
         if ahead.spill_advice and factor > ALIKE:
-            return Gain(factor, ahead.without_spills, now.bound)
+            return factor, ahead.without_spills
         if ahead.after is not None:
-            return Gain(None, ahead.step, now.bound)
+            return None, ahead.step
     then = None if ahead.after is None else record.time_with(ahead.after)
     factor = 1.0 if then is None else now.us / then.us
     if then is None or factor <= ALIKE:
-        return Gain(1.0, f"{PARTS[now.bound]} takes longest", now.bound)
+        return 1.0, f"{PARTS[now.bound]} takes longest"
     words = f"{ahead.step}: {microseconds(then.us)} instead of {microseconds(now.us)}"
-    if ahead.condition:
-        return Gain(None, f"{words}, {_only_if(ahead)}", now.bound)
-    return Gain(factor, words, now.bound)
+    return (None, f"{words}, {only_if}") if ahead.condition else (factor, words)
 
 
 def beside_others(kernels: Sequence[ScannedKernel]) -> Iterator[ScannedKernel]:

@@ -26,7 +26,6 @@ from occupancy_lab.occupancy.calculator import Calculation
 from occupancy_lab.record import Record
 from occupancy_lab.scanning.cache import CachedKernel, read_entry_file, read_text
 from occupancy_lab.signature import EXAMPLE
-from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.work.counting import Counting, count_launches
 from occupancy_lab.workers.child import cores
 
@@ -62,8 +61,7 @@ class KnownLaunch:
     """A kernel of a cache with its launch."""
 
     kernel: CachedKernel
-    bound: BoundLaunch
-    calculation: Calculation
+    record: Record
     assume: Mapping[str, Assumption]
 
     def counting(self) -> Counting:
@@ -82,9 +80,7 @@ class KnownLaunch:
             amdgcn=read_text(entry, "amdgcn") or None,
             cubin=read_entry_file(entry, "cubin") if backend == "cuda" else None,
         )
-        grid, resident = self.bound.launch.grid, self.calculation.resident_programs
-        room = l1_share(self.calculation, grid)
-        return Counting(texts, self.bound, grid, self.assume, resident, room)
+        return self.record.counting(texts, self.assume)
 
 
 def launch_of(
@@ -125,7 +121,7 @@ def launch_of(
         constexprs=(),
         options={"num_warps": kernel.resources.num_warps, "num_stages": kernel.num_stages or 1},
     )
-    return KnownLaunch(kernel, bound, calculation, {**assume, **trips})
+    return KnownLaunch(kernel, record_in_program(bound, calculation), {**assume, **trips})
 
 
 def _argument(parameter: Parameter, sizes: Mapping[str, int]) -> Any:
@@ -193,4 +189,4 @@ def with_work(launches: Sequence[KnownLaunch]) -> Iterator[Record]:
         batch = launches[first : first + BATCH]
         found = count_launches([one.counting() for one in batch], store, cores())
         for one, counted in zip(batch, found, strict=True):
-            yield record_in_program(one.bound, one.calculation, counted)
+            yield one.record.with_counts(counted)

@@ -288,16 +288,17 @@ def on_gpu(  # noqa: PLR0913 - everything that is known of the entry
         _spill_advice(kernel, gpu, slower),
         kernel.local_accesses or 0,
     )
-    gain = gain_of(record, ahead)
+    gain, by = gain_of(record, ahead)
     if record is not None:
         found |= {name: one for name, one in record.row().items() if name in LAUNCH_COLUMNS}
         found["grid"] = "x".join(map(str, record.launch.grid or ()))
         found["why_not_counted"] = record.why_not_counted or ""
     free = capped.get((None,) * len(CAPS))
     if row.maxnreg is not None and row.local_bytes and (free or 0) >= row.local_bytes:
-        why = f"without maxnreg={row.maxnreg} it has {free} B of local memory"
-        gain = dataclasses.replace(gain, factor=gain.factor and 1.0, by=why)
-    return {**found, "gain": gain.factor, "gain_by": gain.by, "bound": gain.bound}
+        gain = gain and 1.0
+        by = f"without maxnreg={row.maxnreg} it has {free} B of local memory"
+    timed = None if record is None else record.prediction
+    return {**found, "gain": gain, "gain_by": by, "bound": "" if timed is None else timed.bound}
 
 
 def _against(

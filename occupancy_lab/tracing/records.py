@@ -30,7 +30,6 @@ from occupancy_lab.launch import BoundLaunch, Launch
 from occupancy_lab.occupancy.calculator import Calculation, calculate, check_fits
 from occupancy_lab.options import NAMES
 from occupancy_lab.record import Record
-from occupancy_lab.throughput.l1_cache import l1_share
 from occupancy_lab.tracing.actions import (
     NO_EFFORT,
     Effort,
@@ -54,7 +53,7 @@ from occupancy_lab.tracing.traced import (
     unusual,
 )
 from occupancy_lab.values import INT64_MAX, Resources, Target
-from occupancy_lab.work.counting import Counted, Counting, count_launch
+from occupancy_lab.work.counting import count_launch
 
 _Made = tuple[Any, tuple[int, ...] | None]
 """A launch: its kernel's key and its grid."""
@@ -184,7 +183,7 @@ def _read_process(
 
 
 def _gpu_time(profile: Mapping[str, Any] | None, names: Collection[str]) -> GpuTime | None:
-    """Return the sums of `profiled.summed`, split by whether a kernel's name is in *names*."""
+    """Return the sums of `hook.summed`, split by whether a kernel's name is in *names*."""
     if not profile:
         return None
     us = {name: ns / 1000 for name, (_, ns) in profile["kernels"].items()}
@@ -294,8 +293,8 @@ def _record(  # noqa: PLR0913 - what counts depend on
         run = launch_of(metadata, passed, grid, constexprs)
     except (InputError, KeyError, TypeError):  # the record is damaged
         return None
-    run, counted = count_kept(run, texts, calculation, values=values, store=store)
-    return None if counted.counts is None else record_in_program(run, calculation, counted)
+    found = with_counts(record_in_program(run, calculation), texts, values, store)
+    return None if found.counts is None else found
 
 
 def _metadata(kept: Path) -> dict[str, Any]:
@@ -366,31 +365,23 @@ def _gpu_of(
     return usual_gpus()[target.name], f"the usual GPU of {target.name}, as none was named"
 
 
-def count_kept(
-    run: BoundLaunch,
-    texts: Texts | None,
-    calculation: Calculation,
-    *,
-    values: Mapping[str, Sequence[int]],
-    store: Store,
-) -> tuple[BoundLaunch, Counted]:
-    """Return a noted launch with what it does, or with why that is not known.
+def with_counts(
+    record: Record, texts: Texts | None, values: Mapping[str, Sequence[int]], store: Store
+) -> Record:
+    """Return a noted launch with what it does and its time, or with why that is not known.
 
     *values* are those of its small integer tensors when it was made. If the counts depend on
-    values, the returned launch has the values of the tensors that it only reads. *calculation*
-    says how many programs run at once.
+    values, the returned launch has the values of the tensors that it only reads.
     """
-    grid, resident = run.launch.grid, calculation.resident_programs
-    counting = Counting(texts, run, grid, {}, resident, l1_share(calculation, grid))
-    found = count_launch(counting, store)
-    if found.counts is None or not found.counts.unknowns:
-        return run, found
-    written = {one.tensor for one in found.counts.footprints if one.written.high != 0}
-    read = {name: tuple(of) for name, of in values.items() if name not in written}
-    if not read:
-        return run, found
-    known = dataclasses.replace(run, launch=dataclasses.replace(run.launch, values=read))
-    return known, count_launch(dataclasses.replace(counting, run=known), store)
+    found = count_launch(record.counting(texts), store)
+    if found.counts is not None and found.counts.unknowns:
+        written = {one.tensor for one in found.counts.footprints if one.written.high != 0}
+        read = {name: tuple(of) for name, of in values.items() if name not in written}
+        if read:
+            launch = dataclasses.replace(record.launch, values=read)
+            record = dataclasses.replace(record, launch=launch)
+            found = count_launch(record.counting(texts), store)
+    return record.with_counts(found)
 
 
 def launch_of(

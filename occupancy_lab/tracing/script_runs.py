@@ -38,16 +38,12 @@ from occupancy_lab.record import Record
 from occupancy_lab.signature import Words
 from occupancy_lab.text.document import literal
 from occupancy_lab.tracing.actions import ALL, NO_EFFORT
-from occupancy_lab.tracing.dry import dry_run_of
-from occupancy_lab.tracing.several import DryTraces
+from occupancy_lab.tracing.dry import DryTraces, dry_run_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptExplanation(DryTraces):
     """What the launches of a script compile to on each GPU, with occupancy and predicted times."""
-
-    lines: tuple[ScriptLine, ...] = ()
-    """The outcome of each launch line, GPU by GPU."""
 
     @property
     def name(self) -> str:
@@ -57,8 +53,7 @@ class ScriptExplanation(DryTraces):
     @property
     def ran(self) -> tuple[Ran, ...]:
         """How the script ran for each GPU."""
-        outcomes = (one.trace.outcome for one in self.traces)
-        return tuple(one.ran for one in outcomes if one is not None and one.ran is not None)
+        return tuple(one.ran for one in self.traces)
 
     @property
     def runs(self) -> tuple[Explanation, ...]:
@@ -212,7 +207,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     if measure:
         check_measure(warm=warm, other_triton=not environment.is_running)
         here = gpu_to_measure(gpus)
-    lines, traces = [], []
+    traces = []
     for one in gpus:
         with Script(Run(name, one, **how), environment=environment, progress=progress) as script:
             chosen = read_values(name, script.launches, gpus, **settings)
@@ -232,6 +227,6 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
                 progress("")
             effort = ALL if compared else NO_EFFORT
             traces.append(dry_run_of(script, own, (name,), effort))
-            lines += own
-    check_trips(assumed, [run for line in lines for run in line.run.runs])
-    return ScriptExplanation((name,), tuple(traces), lines=tuple(lines))
+    found = ScriptExplanation((name,), tuple(traces))
+    check_trips(assumed, [run for line in found.lines for run in line.run.runs])
+    return found

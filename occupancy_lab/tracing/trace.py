@@ -20,7 +20,7 @@ from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import quoted, refuse
 from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.text.document import Answer, Document
-from occupancy_lab.tracing import hook, launchers, noted, profiled, sitecustomize
+from occupancy_lab.tracing import hook, launchers, noted, sitecustomize
 from occupancy_lab.tracing.actions import NO_EFFORT, Effort
 from occupancy_lab.tracing.page import Outcome, write_trace
 from occupancy_lab.tracing.records import read_records
@@ -186,7 +186,7 @@ def trace_program(  # noqa: PLR0913 - one argument per option of the command lin
     with folder_of_records() as folder:
         start = folder / "start"
         start.mkdir()
-        for module in (hook, launchers, noted, profiled, sitecustomize):
+        for module in (hook, launchers, noted, sitecustomize):
             shutil.copy(str(module.__file__), start)
         (folder / "settings.json").write_text(json.dumps(settings), "utf-8")
         before = os.environ.get("PYTHONPATH")

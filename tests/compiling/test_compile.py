@@ -18,6 +18,7 @@ from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_
 from occupancy_lab.compiling import compile as compiling
 from occupancy_lab.compiling.compile import compile_together, failure_of, smallest_kernel
 from occupancy_lab.compiling.compiler import Compilation, Compiler
+from occupancy_lab.compiling.texts import unpack
 from occupancy_lab.errors import BinaryError, CompileError, InputError, TargetError
 from occupancy_lab.gpus import Gpu, bare_gpus, find_gpu, present_gpus
 from occupancy_lab.kernel import Grid, Kernel, Pointer, load_function, load_kernel
@@ -351,7 +352,7 @@ def test_a_copy_of_a_kernel_has_the_lines_of_its_own_file(tmp_path: Path) -> Non
         function, _ = load_function(f"{path}:nothing")
         launch = Launch((), {"x": 1024})
         compile_launch(function, launch, target, store)
-        texts = store.get_texts(resource_key(function, launch, target))
+        texts = unpack(store.get_line("texts", resource_key(function, launch, target)) or "")
         assert texts is not None
         assert str(path) in texts.ttir
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from occupancy_lab.compiling import Store, store_directory
 from occupancy_lab.compiling.store import MOST_BYTES
-from occupancy_lab.compiling.texts import Texts
+from occupancy_lab.compiling.texts import Texts, unpack
 from occupancy_lab.values import Failure, Resources, Status
 from occupancy_lab.workers.messages import to_line
 
@@ -131,10 +131,10 @@ def test_keys_are_told_apart(tmp_path: Path, other: dict[str, Any]) -> None:
 def test_texts_are_kept_whole_or_not_at_all(tmp_path: Path) -> None:
     """Texts come back as they were; what is not packed texts counts as absent."""
     store, texts = Store(tmp_path), Texts("kernel", "hip", 4, 1, 0, "module {}", amdgcn="s_endpgm")
-    store.put_texts(KEY, texts.pack())
-    assert store.get_texts(KEY) == texts
-    store.put_texts(KEY, "AAAA")
-    assert store.get_texts(KEY) is None
+    store.put_line("texts", KEY, texts.pack())
+    assert unpack(store.get_line("texts", KEY) or "") == texts
+    store.put_line("texts", KEY, "AAAA")
+    assert unpack(store.get_line("texts", KEY) or "") is None
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

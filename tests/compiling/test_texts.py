@@ -76,7 +76,8 @@ def test_a_compile_gives_the_texts(tmp_path: Path, target: Target) -> None:
     assert "tt.func public @softmax_kernel" in found.ttir
     assert (found.ptx is None) == (found.cubin is None) == (target.backend == "hip")
     assert (found.amdgcn is None) == (target.backend == "cuda")
-    assert store.get_texts(resource_key(SOFTMAX.function, LAUNCH, target)) == found
+    key = resource_key(SOFTMAX.function, LAUNCH, target)
+    assert unpack(store.get_line("texts", key) or "") == found
 
 
 @pytest.mark.parametrize("name", ["softmax", None])
@@ -105,10 +106,10 @@ def test_a_store_of_resources_alone_is_completed(tmp_path: Path) -> None:
     store.put(key, Resources(32, 4, 0))
     with closing(Compiler(tmp_path)) as compiler:
         assert compiler.compile([compilation()]) == [Resources(32, 4, 0)]
-        assert store.get_texts(key) is None
+        assert unpack(store.get_line("texts", key) or "") is None
         (texts,) = compiler.texts([compilation()])
     assert texts is not None
-    assert store.get_texts(key) == texts
+    assert unpack(store.get_line("texts", key) or "") == texts
 
 
 def test_what_does_not_compile_has_no_texts(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from occupancy_lab.scanning.gains import Ahead, Gain, beside_others, shown_slower, unknown_gain
+from occupancy_lab.scanning.gains import Ahead, beside_others, gain_of, shown_slower
 from occupancy_lab.scanning.page import ScannedKernel
 
 
@@ -20,9 +20,9 @@ from occupancy_lab.scanning.page import ScannedKernel
 )
 def test_without_a_time_no_gain_is_known(ahead: Ahead, said: str) -> None:
     """Only the advice against spills, or the next step with its condition, is named."""
-    found = unknown_gain(ahead)
-    assert found == Gain(None, found.by)
-    assert found.by.startswith(said)
+    factor, by = gain_of(None, ahead)
+    assert factor is None
+    assert by.startswith(said)
 
 
 def test_a_faster_entry_is_named_by_its_settings() -> None:

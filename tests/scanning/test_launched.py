@@ -50,7 +50,7 @@ def grid_of(cache: Cache, recorded: Recorded, **described: Any) -> tuple[int, ..
     assert isinstance(kernel, CachedKernel)
     calculation = calculate(kernel.resources, find_gpu("h100"))
     found = launch_of(kernel, recorded, calculation, **described)
-    return None if found is None else found.bound.launch.grid
+    return None if found is None else found.record.launch.grid
 
 
 @pytest.mark.parametrize("kernel", ["scale", "row_softmax", "product"])

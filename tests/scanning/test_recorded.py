@@ -19,7 +19,7 @@ def kernel(X, N, BLOCK: tl.constexpr, OTHER: tl.constexpr, SIZE):
     more = tl.arange(0, OTHER)
     part = tl.arange(0, BLOCK // 2)
 """
-LATER = time.time() + 1000
+LATER = time.time() + 1e6
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from occupancy_lab.explaining.kernel_time import KernelTime
 from occupancy_lab.text.document import Table
 from occupancy_lab.text.words import cell, duration
 from occupancy_lab.tracing.actions import Effort
-from occupancy_lab.tracing.dry import dry_traces
+from occupancy_lab.tracing.dry import LONGEST_LINE, PROFILED, dry_traces
 from occupancy_lab.tracing.script_runs import ScriptExplanation, explain_script
-from occupancy_lab.tracing.several import LONGEST_LINE, PROFILED
 
 SCRIPT = """
 import torch

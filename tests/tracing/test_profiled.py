@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from run_trace import command, run
 
-from occupancy_lab.tracing.profiled import Profile, summed
+from occupancy_lab.tracing.hook import Profile, summed
 from occupancy_lab.tracing.trace import trace_program
 from occupancy_lab.tracing.traced import GpuTime
 

@@ -10,6 +10,7 @@ import torch
 from hostile_files import HOSTILE, put, within
 from recorded_work import recorded_launches
 
+from occupancy_lab.compiled_records import record_in_program
 from occupancy_lab.compiling.held import MOST_TOLD
 from occupancy_lab.compiling.store import Store
 from occupancy_lab.compiling.texts import Texts, kept_files, texts_of
@@ -24,7 +25,7 @@ from occupancy_lab.tracing.noted import (
     passed,
     whole_numbers,
 )
-from occupancy_lab.tracing.records import count_kept, launch_of, read_records
+from occupancy_lab.tracing.records import launch_of, read_records, with_counts
 from occupancy_lab.values import Resources
 
 
@@ -114,17 +115,17 @@ CALCULATION = calculate(Resources(n_regs=32, num_warps=4, shared=0), find_gpu("h
 
 
 def kept(folder: Path) -> Any:
-    """Return the counts of a recorded launch whose files are in *folder*."""
+    """Return the record of a recorded launch whose files are in *folder*."""
     numbers = {name: int(LAUNCH.row[name]) for name in ("num_warps", "num_ctas", "shared")}
     metadata = {"name": LAUNCH.kernel, **numbers}
     texts = texts_of(kept_files(folder), SimpleNamespace(**metadata), "cuda")
     run = launch_of(metadata, noted(LAUNCH), LAUNCH.grid)
-    return count_kept(run, texts, CALCULATION, values={}, store=Store(None))[1]
+    return with_counts(record_in_program(run, CALCULATION), texts, {}, Store(None))
 
 
 def test_a_launch_is_counted_from_its_files(tmp_path: Path) -> None:
     """Missing files leave the counts that do not need them, or a reason."""
-    assert kept(tmp_path).why_not == "its kernel's TTIR is not at hand"
+    assert kept(tmp_path).why_not_counted == "its kernel's TTIR is not at hand"
     (tmp_path / "swiglu_kernel.ttir").write_text(LAUNCH.ttir)
     found = kept(tmp_path)
     assert found.counts.read_bytes.exact == 2 * found.counts.written_bytes.exact
@@ -146,16 +147,14 @@ def test_values_that_steer_a_loop_make_the_counts_exact() -> None:
     launch = next(one for one in recorded_launches() if one.kernel == "grouped_matmul_kernel")
     run = launch_of({"name": launch.kernel}, noted(launch), launch.grid)
     texts = Texts(launch.kernel, "cuda", 4, 1, 0, launch.ttir)
-    given, sizes = (run, texts, CALCULATION), (256, 256, 128) * 4
-    unknown, without = count_kept(*given, values={}, store=Store(None))
-    values = {"group_gemm_sizes": sizes}
-    known, having = count_kept(*given, values=values, store=Store(None))
-    assert (dict(unknown.launch.values), dict(known.launch.values)) == (
-        {},
-        {"group_gemm_sizes": sizes},
-    )
-    assert without.counts.flops.exact is None
-    assert having.counts.dot_flops["fp16"].exact == 4 * 2 * 256 * 256 * 128
+    record = record_in_program(run, CALCULATION)
+    values = {"group_gemm_sizes": (256, 256, 128) * 4}
+    unknown, known = (with_counts(record, texts, one, Store(None)) for one in ({}, values))
+    assert (dict(unknown.launch.values), dict(known.launch.values)) == ({}, values)
+    assert unknown.counts is not None
+    assert known.counts is not None
+    assert unknown.counts.flops.exact is None
+    assert known.counts.dot_flops["fp16"].exact == 4 * 2 * 256 * 256 * 128
 
 
 class Tensor:
