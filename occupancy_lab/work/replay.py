@@ -41,8 +41,6 @@ that waits for TMA copies."""
 STALL_BIT = 105
 MOST_STEPS = 200_000
 """Instructions that are replayed; the rest is assumed to go on at the same speed."""
-WAITED = [tuple(one for one in range(waits.SCOREBOARDS) if bits >> one & 1) for bits in range(64)]
-"""The scoreboards for each value of a wait mask."""
 SETTLED, LEAST_PASSES, MOST_PASSES = 3, 2, 12
 """Passes of a loop after which further passes are assumed to take the mean of the last ones, and
 the least and most passes in that mean. It covers as many passes as the loop prefetches ahead,
@@ -153,7 +151,7 @@ class Replay:
             access = accesses.get(number)
             return Step(
                 stall=max(word >> STALL_BIT & 15, self._share),
-                waits=WAITED[word >> waits.WAITED_BIT & 0x3F],
+                waits=waits.WAITED[word >> waits.WAITED_BIT & 0x3F],
                 result=word >> waits.RESULT_BIT & 7,
                 operands=word >> waits.OPERANDS_BIT & 7,
                 kind=kind,
