@@ -28,7 +28,7 @@ from occupancy_lab.work.program import BARRIERS, program_of
 from occupancy_lab.work.slices import ACCESSES, Slice, accesses_of, read_code, slice_of
 from occupancy_lab.work.threads import SPECIAL_PROGRAM, SPECIAL_RANK, Launched
 from occupancy_lab.work.tickets import waiting
-from occupancy_lab.work.waits import waits
+from occupancy_lab.work.waits import sass_events, waits
 from occupancy_lab.work.warps import Assumed, Visits, Warps
 
 NEVER = 15
@@ -186,8 +186,9 @@ class SassRun(Run):
         return asking, replace(visits, of_shared=serving.visit)
 
     def _marks(self, often: Mapping[int, float]) -> Marks:
-        waited = waits(self.code, self.stalls, often, self.threads)
         words = self.code.words
+        events = sass_events(words, self.threads)
+        waited = waits(self.code.blocks, self.stalls, often, events)
         return Marks(
             self.stalls,
             [stall + waited.get(number, 0.0) for number, stall in enumerate(self.stalls)],

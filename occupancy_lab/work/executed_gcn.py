@@ -12,12 +12,12 @@ from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.errors import unreadable
 from occupancy_lab.gpus import HipArchitecture
 from occupancy_lab.work.followed import Marks, Run
-from occupancy_lab.work.gcn import LANES, GcnCode, Instruction, read_gcn, slice_of
+from occupancy_lab.work.gcn import LANES, Instruction, read_gcn, slice_of
 from occupancy_lab.work.live import live_vectors
 from occupancy_lab.work.passed import Passed, parameters_of
 from occupancy_lab.work.slices import Slice
 from occupancy_lab.work.threads import Launched
-from occupancy_lab.work.waits import MEMORY_CYCLES, Groups, Waits
+from occupancy_lab.work.waits import MEMORY_CYCLES, PRODUCTS, Begun, Event, waits
 from occupancy_lab.work.warps import Assumed, Visits, Warps
 from occupancy_lab.work.waves import Waves
 
@@ -83,15 +83,14 @@ class GcnRun(Run):
 
     def _marks(self, often: Mapping[int, float]) -> Marks:
         instructions, architecture = self.code.instructions, self.architecture
-        flops = [wave_flops(one) for one in instructions]
         cycles = [issue_cycles(one) for one in instructions]
-        waves = self.threads // LANES
-        waited = GcnWaits(self.code, cycles, often, waves, flops, architecture).waited()
+        events = gcn_events(instructions, self.threads // LANES, architecture)
+        waited = waits(self.code.blocks, cycles, often, events)
         return Marks(
             [0] * len(instructions),
             [issued + waited.get(number, 0.0) for number, issued in enumerate(cycles)],
             [LANES * one for one in self.local],
-            flops,
+            [wave_flops(one) for one in instructions],
             live_vectors(self.code, is_unified=architecture.agpr_file == "unified"),
         )
 
@@ -149,55 +148,23 @@ def product_cycles(name: str, flops: int, architecture: HipArchitecture) -> floa
     return flops / 2 * architecture.simds / rate
 
 
-class GcnWaits(Waits):
-    """The waves of a program; the waves on a SIMD are assumed to be at the same instruction."""
+def gcn_events(
+    instructions: Sequence[Instruction], waves: int, architecture: HipArchitecture
+) -> dict[int, Event]:
+    """Return what instructions of a program of *waves* wait for and begin, by their number.
 
-    def __init__(  # noqa: PLR0913, PLR0917 - the parts of a launch
-        self,
-        code: GcnCode,
-        stalls: Sequence[int],
-        executions: Mapping[int, float],
-        waves: int,
-        flops: Sequence[int | None],
-        architecture: HipArchitecture,
-    ) -> None:
-        """Take what `Waits` takes, the *waves* of a program and the *flops* of each instruction."""
-        super().__init__(code, stalls, executions, max(waves / architecture.simds, 1.0))
-        self._products = {
-            number: product_cycles(one.name, each, architecture)
-            for number, (one, each) in enumerate(zip(code.instructions, flops, strict=True))
-            if each
-        }
-        self._counted = {
-            number: (counter, cycles)
-            for number, one in enumerate(code.instructions)
-            for form, counter, cycles in COUNTED
-            if form.match(one.name)
-        }
-        self._waiting = {
-            number: [(counter, int(left)) for counter, left in WAITED.findall(one.text)]
-            for number, one in enumerate(code.instructions)
-            if one.name == "s_waitcnt"
-        }
-
-    def _reset(self) -> None:
-        self._counters = {"vm": Groups(), "lgkm": Groups()}
-        self._free = 0.0
-
-    def _matters(self, number: int) -> bool:
-        return any(number in one for one in (self._waiting, self._counted, self._products))
-
-    def _ready(self, number: int) -> float:
-        if number in self._products:
-            return self._free
-        waiting = self._waiting.get(number, ())
-        return max((self._counters[one].until(left) for one, left in waiting), default=0.0)
-
-    def _begin(self, number: int) -> None:
-        if number in self._products:
-            self._free = self.now + self.parts * self._products[number]
-        elif number in self._counted:
-            counter, cycles = self._counted[number]
-            group = self._counters[counter]
-            group.last = max(group.last, self.now + cycles)
-            group.end()
+    The waves on a SIMD are assumed to be at the same instruction.
+    """
+    parts = max(waves / architecture.simds, 1.0)
+    found = {}
+    for number, one in enumerate(instructions):
+        counted = [(counter, cycles) for form, counter, cycles in COUNTED if form.match(one.name)]
+        if one.name == "s_waitcnt":
+            counts = WAITED.findall(one.text)
+            found[number] = Event([(counter, int(left)) for counter, left in counts], ())
+        elif counted:
+            found[number] = Event((), [Begun(*each) for each in counted])
+        elif flops := wave_flops(one):
+            cycles = parts * product_cycles(one.name, flops, architecture)
+            found[number] = Event([(PRODUCTS, 0)], [Begun(PRODUCTS, cycles, in_turn=True)])
+    return found

@@ -14,10 +14,21 @@ from functools import cached_property
 
 from occupancy_lab.compiling import amdgcn
 from occupancy_lab.errors import unreadable
+from occupancy_lab.work.arithmetic import WORD
 from occupancy_lab.work.counts import Place
+from occupancy_lab.work.gcn_arithmetic import number_of
 from occupancy_lab.work.line_tables import Sources
 from occupancy_lab.work.module import UNKNOWN_PLACE
-from occupancy_lab.work.operations import ALWAYS, FIRST_PLACE, PREDICATES, UNIFORM, bits
+from occupancy_lab.work.operations import (
+    ALWAYS,
+    FIRST_PLACE,
+    NOT_KNOWN,
+    PREDICATES,
+    UNIFORM,
+    Constant,
+    Source,
+    bits,
+)
 from occupancy_lab.work.slices import EXIT, MOST_INSTRUCTIONS, Block, Jump, Slice, blocks_of, sliced
 
 VCC, M0, EXEC = 106, 124, 126
@@ -178,37 +189,30 @@ def _place(kind: str, number: int) -> int:
     return number
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
-    """The terms of the address of an access to global memory."""
+def address_of(one: Instruction) -> tuple[list[tuple[Source, ...]], int]:
+    """Return the three terms of an access's address, and the offset to add to them.
 
-    lane: str
-    """The operand that differs between lanes; off where there is none."""
-    base: str
-    """Two scalar registers, or for a buffer four, with its address and size; else off."""
-    scalar: str
-    offset: int
-
-
-def address_of(one: Instruction) -> Address:
-    """Return the terms of an access's address."""
+    The terms are the operand that differs between lanes, the base (two scalar registers, or for a
+    buffer four, with its address and size) and a scalar operand; empty where there is none.
+    """
     operands = [text.split(" ")[0] for text in one.operands]
     offset = OFFSET.search(one.operands[-1])
-    number = int(offset[1], 0) if offset else 0
     if one.name.startswith("buffer_"):
         place = next((n for n, text in enumerate(operands) if BUFFER.fullmatch(text)), 1)
-        return Address(operands[place - 1], operands[place], (*operands, "0")[place + 1], number)
-    place = 0 if "_store" in one.name or not one.writes else 1
-    base = operands[-1] if not one.name.startswith("flat_") else "off"
-    return Address(operands[min(place, len(operands) - 1)], base, "0", number)
+        terms = [*operands[place - 1 : place + 2], "off"][:3]
+    else:
+        place = 0 if "_store" in one.name or not one.writes else 1
+        base = operands[-1] if not one.name.startswith("flat_") else "off"
+        terms = [operands[min(place, len(operands) - 1)], base, "off"]
+    return [_sources(text, one.name) for text in terms], int(offset[1], 0) if offset else 0
 
 
-def address_registers(one: Instruction) -> tuple[int, ...]:
-    """Return the registers that an access's address depends on."""
-    found = address_of(one)
-    return tuple(
-        place for text in (found.lane, found.base, found.scalar) for place in registers_of(text)
-    )
+def _sources(operand: str, name: str) -> tuple[Source, ...]:
+    """Return the sources of an operand of instruction *name*; NOT_KNOWN for an unknown one."""
+    number = number_of(operand, name)
+    if number is not None:
+        return (Constant(number & WORD),)
+    return registers_of(operand) or (() if operand in {"off", "null"} else (NOT_KNOWN,))
 
 
 def read_gcn(assembly: str, name: str) -> GcnCode:
@@ -328,7 +332,8 @@ def slice_of(code: GcnCode, roots: Collection[int] = ()) -> Slice:
             written = code.written[number]
             if number in roots:
                 needed.add(number)
-                found |= bits(address_registers(code.instructions[number])) | 3 << EXEC
+                terms, _ = address_of(code.instructions[number])
+                found |= bits(x for term in terms for x in term if isinstance(x, int)) | 3 << EXEC
             if written & found:
                 needed.add(number)
                 found = found & ~written if number in whole else found

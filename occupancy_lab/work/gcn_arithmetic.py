@@ -21,7 +21,7 @@ import numpy as np
 
 Array: TypeAlias = Any
 
-WORD_BITS, HALF, LOW_24 = 32, 0xFFFF, np.uint32(0xFFFFFF)
+WORD_BITS, HALF, LOW_24 = 32, np.uint32(0xFFFF), np.uint32(0xFFFFFF)
 LINEAR, COMPARED, PLAIN = "move", "isetp", ""
 """The labels by which `skipping` knows how results grow from pass to pass."""
 SAVE = "save "
@@ -82,25 +82,17 @@ def high(first: Array, second: Array, *, is_signed: bool = False) -> Array:
 
 
 def field(value: Array, packed: Array, *, is_signed: bool) -> Array:
-    """Return a bit field: *packed* has its offset in bits 0 to 4 and its width in bits 16 on."""
-    return extracted(value, packed & np.uint32(31), packed >> np.uint32(16), is_signed=is_signed)
-
-
-def wide_field(value: Array, packed: Array, *, is_signed: bool) -> Array:
-    """Return a bit field of 64-bit numbers, as `field` does."""
-    offset = (packed & np.uint32(63)).astype(np.uint64)
-    room = np.maximum(64 - (packed >> np.uint32(16) & np.uint32(127)).astype(np.int64), 0)
-    moved = value >> offset << room.astype(np.uint64)
-    return (signed(moved) >> room).view(np.uint64) if is_signed else moved >> room.astype(np.uint64)
+    """Return a bit field; *packed* has its offset in the lowest bits, its width in bits 16 on."""
+    return extracted(value, packed, packed >> np.uint32(16), is_signed=is_signed)
 
 
 def extracted(value: Array, offset: Array, width: Array, *, is_signed: bool) -> Array:
     """Return *width* bits of numbers from *offset* on."""
-    width = (width & np.uint32(63)).astype(np.int64)
-    moved = value.astype(np.int64) >> (offset & np.uint32(31)).astype(np.int64)
-    found = moved & ((np.int64(1) << width) - 1)
-    sign = np.int64(1) << np.maximum(width - 1, 0)
-    return words(np.where(width > 0, (found ^ sign) - sign, 0) if is_signed else found)
+    bits = value.dtype.itemsize * 8
+    room = 64 - np.minimum(width & np.uint32(2 * bits - 1), 64).astype(np.uint64)
+    moved = value.astype(np.uint64) >> (offset & np.uint32(bits - 1)).astype(np.uint64) << room
+    found = moved.view(np.int64) >> room.astype(np.int64) if is_signed else moved >> room
+    return found.astype(value.dtype)
 
 
 def from_float(value: Array, *, is_signed: bool = False) -> Array:
@@ -204,10 +196,6 @@ def _logic() -> dict[str, Form]:
     return forms
 
 
-def _least(name: str, first: Array, second: Array) -> Array:
-    return (np.minimum if name == "min" else np.maximum)(first, second)
-
-
 def reversed_bits(value: Array) -> Array:
     """Return numbers with their bits reversed."""
     for by, mask in ((1, 0x55555555), (2, 0x33333333), (4, 0x0F0F0F0F), (8, 0x00FF00FF)):
@@ -223,86 +211,73 @@ def _signed24(value: Array) -> Array:
     )
 
 
-FORMS: Mapping[str, Form] = {
-    **_shifts(),
-    **_comparisons(),
-    **_logic(),
-    **{
-        f"{unit}_{name}_{kind}32": Form(
-            "ww",
-            "w",
-            lambda a, b, name=name, kind=kind: (
-                words(_least(name, signed(a), signed(b))) if kind == "i" else _least(name, a, b)
-            ),
-        )
-        for unit in "sv"
-        for name in ("min", "max")
-        for kind in "iu"
-    },
-    **dict.fromkeys(("s_mov_b32", "s_mov_b64"), Form("x", "x", lambda a: a, LINEAR)),
-    **dict.fromkeys(
-        ("s_movk_i32", "v_mov_b32", "v_accvgpr_read_b32", "v_accvgpr_write_b32"),
-        Form("w", "w", lambda a: a, LINEAR),
+_FORMS: Mapping[str, Form] = {
+    "s_mov_b32 s_mov_b64": Form("x", "x", lambda a: a, LINEAR),
+    "s_movk_i32 v_mov_b32 v_accvgpr_read_b32 v_accvgpr_write_b32": (
+        Form("w", "w", lambda a: a, LINEAR)
     ),
-    **dict.fromkeys(("s_not_b32", "s_not_b64"), Form("x", "xc", lambda a: ~a)),
-    **dict.fromkeys(
-        ("s_add_i32", "s_addk_i32", "v_add_u32"), Form("ww", "w", lambda a, b: a + b, LINEAR)
-    ),
-    **dict.fromkeys(("s_sub_i32", "v_sub_u32"), Form("ww", "w", lambda a, b: a - b, LINEAR)),
-    **dict.fromkeys(
-        ("s_mul_i32", "s_mulk_i32", "v_mul_lo_u32"), Form("ww", "w", lambda a, b: a * b)
-    ),
-    **dict.fromkeys(("s_mul_hi_u32", "v_mul_hi_u32"), Form("ww", "w", high)),
-    **dict.fromkeys(
-        ("s_mul_hi_i32", "v_mul_hi_i32"), Form("ww", "w", lambda a, b: high(a, b, is_signed=True))
-    ),
-    **dict.fromkeys(
-        ("s_cselect_b32", "s_cselect_b64"), Form("xxc", "x", lambda a, b, c: np.where(c, a, b))
-    ),
-    **dict.fromkeys(("s_brev_b32", "v_bfrev_b32"), Form("w", "w", reversed_bits)),
+    "v_mov_b64": Form("q", "q", lambda a: a, LINEAR),
+    "s_not_b32 s_not_b64": Form("x", "xc", lambda a: ~a),
+    "v_not_b32": Form("w", "w", lambda a: ~a),
+    "s_add_i32 s_addk_i32 v_add_u32": Form("ww", "w", lambda a, b: a + b, LINEAR),
+    "s_sub_i32 v_sub_u32": Form("ww", "w", lambda a, b: a - b, LINEAR),
+    "v_subrev_u32": Form("ww", "w", lambda a, b: b - a, LINEAR),
+    "v_add3_u32": Form("www", "w", lambda a, b, c: a + b + c, LINEAR),
     "s_add_u32": Form("ww", "wc", with_carry),
     "s_addc_u32": Form("wwc", "wc", with_carry),
     "s_sub_u32": Form("ww", "wc", with_borrow),
     "s_subb_u32": Form("wwc", "wc", with_borrow),
-    "s_abs_i32": Form("w", "wc", lambda a: words(np.abs(signed(a).astype(np.int64)))),
-    "s_bfe_u32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=False)),
-    "s_bfe_i32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=True)),
-    "s_bfe_u64": Form("qw", "qc", lambda a, b: wide_field(a, b, is_signed=False)),
-    "s_bfe_i64": Form("qw", "qc", lambda a, b: wide_field(a, b, is_signed=True)),
-    "s_bitcmp0_b32": Form("ww", "c", lambda a, b: shift(a, b, how="lshr") & np.uint32(1) == 0),
-    "s_bitcmp1_b32": Form("ww", "c", lambda a, b: shift(a, b, how="lshr") & np.uint32(1) == 1),
-    "s_sext_i32_i16": Form("w", "w", lambda a: words(a.astype(np.uint16).view(np.int16))),
-    "s_sext_i32_i8": Form("w", "w", lambda a: words(a.astype(np.uint8).view(np.int8))),
-    "s_flbit_i32_b32": Form("w", "w", lambda a: leading(a, right=False)),
-    "s_ff1_i32_b32": Form("w", "w", lambda a: leading(a, right=True)),
-    **{
-        f"s_lshl{bits}_add_u32": Form(
-            "ww", "wc", lambda a, b, bits=bits: with_carry(a << np.uint32(bits), b)
-        )
-        for bits in range(1, 5)
-    },
-    "v_mov_b64": Form("q", "q", lambda a: a, LINEAR),
-    "v_not_b32": Form("w", "w", lambda a: ~a),
-    "v_lshlrev_b16": Form("ww", "w", lambda a, b: b << (a & np.uint32(15)) & np.uint32(HALF)),
-    "v_lshrrev_b16": Form("ww", "w", lambda a, b: (b & np.uint32(HALF)) >> (a & np.uint32(15))),
-    "v_ashrrev_i16": Form(
-        "ww",
-        "w",
-        lambda a, b: (
-            words(b.astype(np.int16) >> (a & np.uint32(15)).astype(np.int16)) & np.uint32(HALF)
-        ),
-    ),
-    "v_add_u16": Form("ww", "w", lambda a, b: a + b & np.uint32(HALF)),
-    "v_sub_u16": Form("ww", "w", lambda a, b: a - b & np.uint32(HALF)),
-    "v_mul_lo_u16": Form("ww", "w", lambda a, b: a * b & np.uint32(HALF)),
-    "v_subrev_u32": Form("ww", "w", lambda a, b: b - a, LINEAR),
     "v_add_co_u32": Form("ww", "wm", with_carry),
     "v_addc_co_u32": Form("wwm", "wm", with_carry),
     "v_sub_co_u32": Form("ww", "wm", with_borrow),
     "v_subrev_co_u32": Form("ww", "wm", lambda a, b: with_borrow(b, a)),
     "v_subb_co_u32": Form("wwm", "wm", with_borrow),
     "v_subbrev_co_u32": Form("wwm", "wm", lambda a, b, c: with_borrow(b, a, c)),
-    "v_add3_u32": Form("www", "w", lambda a, b, c: a + b + c, LINEAR),
+    "s_lshl1_add_u32": Form("ww", "wc", lambda a, b: with_carry(a << np.uint32(1), b)),
+    "s_lshl2_add_u32": Form("ww", "wc", lambda a, b: with_carry(a << np.uint32(2), b)),
+    "s_lshl3_add_u32": Form("ww", "wc", lambda a, b: with_carry(a << np.uint32(3), b)),
+    "s_lshl4_add_u32": Form("ww", "wc", lambda a, b: with_carry(a << np.uint32(4), b)),
+    "s_mul_i32 s_mulk_i32 v_mul_lo_u32": Form("ww", "w", lambda a, b: a * b),
+    "s_mul_hi_u32 v_mul_hi_u32": Form("ww", "w", high),
+    "s_mul_hi_i32 v_mul_hi_i32": Form("ww", "w", lambda a, b: high(a, b, is_signed=True)),
+    "v_mul_u32_u24": Form("ww", "w", lambda a, b: (a & LOW_24) * (b & LOW_24)),
+    "v_mul_i32_i24": Form("ww", "w", lambda a, b: _signed24(a) * _signed24(b)),
+    "v_mad_u32_u24": Form("www", "w", lambda a, b, c: (a & LOW_24) * (b & LOW_24) + c),
+    "v_mad_i32_i24": Form("www", "w", lambda a, b, c: _signed24(a) * _signed24(b) + c),
+    "v_mad_u64_u32": Form("wwq", "q", lambda a, b, c: a.astype(np.uint64) * b + c),
+    "v_mad_i64_i32": Form(
+        "wwq", "q", lambda a, b, c: (signed(a).astype(np.int64) * signed(b)).view(np.uint64) + c
+    ),
+    "s_min_u32 v_min_u32": Form("ww", "w", np.minimum),
+    "s_max_u32 v_max_u32": Form("ww", "w", np.maximum),
+    "s_min_i32 v_min_i32": Form("ww", "w", lambda a, b: words(np.minimum(signed(a), signed(b)))),
+    "s_max_i32 v_max_i32": Form("ww", "w", lambda a, b: words(np.maximum(signed(a), signed(b)))),
+    "s_abs_i32": Form("w", "wc", lambda a: words(np.abs(signed(a).astype(np.int64)))),
+    "s_cselect_b32 s_cselect_b64": Form("xxc", "x", lambda a, b, c: np.where(c, a, b)),
+    "v_cndmask_b32": Form("wwm", "w", lambda a, b, c: np.where(c, b, a)),
+    "s_brev_b32 v_bfrev_b32": Form("w", "w", reversed_bits),
+    "s_flbit_i32_b32": Form("w", "w", lambda a: leading(a, right=False)),
+    "s_ff1_i32_b32": Form("w", "w", lambda a: leading(a, right=True)),
+    "s_bfe_u32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=False)),
+    "s_bfe_i32": Form("ww", "wc", lambda a, b: field(a, b, is_signed=True)),
+    "s_bfe_u64": Form("qw", "qc", lambda a, b: field(a, b, is_signed=False)),
+    "s_bfe_i64": Form("qw", "qc", lambda a, b: field(a, b, is_signed=True)),
+    "v_bfe_u32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=False)),
+    "v_bfe_i32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=True)),
+    "s_bitcmp0_b32": Form("ww", "c", lambda a, b: shift(a, b, how="lshr") & np.uint32(1) == 0),
+    "s_bitcmp1_b32": Form("ww", "c", lambda a, b: shift(a, b, how="lshr") & np.uint32(1) == 1),
+    "s_sext_i32_i16": Form("w", "w", lambda a: words(a.astype(np.int16))),
+    "s_sext_i32_i8": Form("w", "w", lambda a: words(a.astype(np.int8))),
+    "v_lshlrev_b16": Form("ww", "w", lambda a, b: b << (a & np.uint32(15)) & HALF),
+    "v_lshrrev_b16": Form("ww", "w", lambda a, b: (b & HALF) >> (a & np.uint32(15))),
+    "v_ashrrev_i16": Form(
+        "ww",
+        "w",
+        lambda a, b: words(b.astype(np.int16) >> (a & np.uint32(15)).astype(np.int16)) & HALF,
+    ),
+    "v_add_u16": Form("ww", "w", lambda a, b: a + b & HALF),
+    "v_sub_u16": Form("ww", "w", lambda a, b: a - b & HALF),
+    "v_mul_lo_u16": Form("ww", "w", lambda a, b: a * b & HALF),
     "v_xad_u32": Form("www", "w", lambda a, b, c: (a ^ b) + c),
     "v_lshl_add_u32": Form("www", "w", lambda a, b, c: shift(a, b) + c),
     "v_lshl_add_u64": Form("qwq", "q", lambda a, b, c: shift(a, b) + c),
@@ -311,30 +286,23 @@ FORMS: Mapping[str, Form] = {
     "v_and_or_b32": Form("www", "w", lambda a, b, c: a & b | c),
     "v_or3_b32": Form("www", "w", lambda a, b, c: a | b | c),
     "v_bfi_b32": Form("www", "w", lambda a, b, c: a & b | ~a & c),
-    "v_bfe_u32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=False)),
-    "v_bfe_i32": Form("www", "w", lambda a, b, c: extracted(a, b, c, is_signed=True)),
-    "v_mul_u32_u24": Form("ww", "w", lambda a, b: (a & LOW_24) * (b & LOW_24)),
-    "v_mul_i32_i24": Form("ww", "w", lambda a, b: _signed24(a) * _signed24(b)),
-    "v_mad_u32_u24": Form("www", "w", lambda a, b, c: (a & LOW_24) * (b & LOW_24) + c),
-    "v_mad_i32_i24": Form("www", "w", lambda a, b, c: _signed24(a) * _signed24(b) + c),
-    "v_mad_u64_u32": Form(
-        "wwq", "q", lambda a, b, c: a.astype(np.uint64) * b.astype(np.uint64) + c
-    ),
-    "v_mad_i64_i32": Form(
-        "wwq", "q", lambda a, b, c: (signed(a).astype(np.int64) * signed(b)).view(np.uint64) + c
-    ),
-    "v_cndmask_b32": Form("wwm", "w", lambda a, b, c: np.where(c, b, a)),
     "v_cvt_f32_u32": Form("w", "w", lambda a: single(a.astype(np.float32))),
     "v_cvt_f32_i32": Form("w", "w", lambda a: single(signed(a).astype(np.float32))),
     "v_cvt_u32_f32": Form("w", "w", quiet(from_float)),
     "v_cvt_i32_f32": Form("w", "w", quiet(lambda a: from_float(a, is_signed=True))),
-    **dict.fromkeys(
-        ("v_rcp_iflag_f32", "v_rcp_f32"),
-        Form("w", "w", quiet(lambda a: single(np.float32(1) / floats(a)))),
+    "v_rcp_iflag_f32 v_rcp_f32": (
+        Form("w", "w", quiet(lambda a: single(np.float32(1) / floats(a))))
     ),
     "v_mul_f32": Form("ww", "w", quiet(lambda a, b: single(floats(a) * floats(b)))),
     "v_trunc_f32": Form("w", "w", quiet(lambda a: single(np.trunc(floats(a))))),
 }
+FORMS: Mapping[str, Form] = {
+    **_shifts(),
+    **_comparisons(),
+    **_logic(),
+    **{name: form for names, form in _FORMS.items() for name in names.split()},
+}
+"""What each instruction reads, computes and writes, by its name."""
 
 
 def selected(value: Array, part: str, *, is_signed: bool) -> Array:
@@ -351,7 +319,7 @@ def number_of(text: str, name: str) -> int | None:
     if re.fullmatch(r"-?(?:0x[0-9a-f]+|\d+)", text):
         number = int(text, 0)
         if re.match(r"s_(?:cmpk_\w+_i32|movk|addk|mulk)", name):
-            number = ((number & HALF) ^ 0x8000) - 0x8000
+            number = ((number & 0xFFFF) ^ 0x8000) - 0x8000
         return number
     if re.fullmatch(r"-?\d+\.\d+", text):
         (bits,) = struct.unpack("<I", struct.pack("<f", float(text)))

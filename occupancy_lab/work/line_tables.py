@@ -146,11 +146,9 @@ def _rows(
     symbols = elf.symbols(table)
     relocations = elf.section(f".rela{section}")
     content = memoryview(b"") if relocations is None else relocations.content
+    whole = len(content) // struct.calcsize(RELOCATION) * struct.calcsize(RELOCATION)
     kernel_at = {}
-    for place in range(
-        0, len(content) - struct.calcsize(RELOCATION) + 1, struct.calcsize(RELOCATION)
-    ):
-        offset, information, _ = unpack(RELOCATION, content, place)
+    for offset, information, _ in struct.iter_unpack(RELOCATION, content[:whole]):
         index = information >> 32
         number = symbols[index].section if index < len(symbols) else 0
         kernel_at[offset] = elf.sections[number].name if number < len(elf.sections) else ""

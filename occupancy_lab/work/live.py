@@ -48,28 +48,22 @@ _OPERANDS = {
         *(0x003, 0x0CA, 0x0CC, 0x1C2, 0x150, 0x149, 0x1C4),
         *(operations.LDL, operations.LDS, operations.LDSM),
     ),
-    LAST: (0x002, 0x00A, 0x013, 0x045, *range(0x104, 0x10A), *range(0x110, 0x114)),
-    TWO: (
-        *(0x007, 0x008, 0x009, 0x00B, 0x00C, 0x017, 0x01A, 0x020, 0x021, 0x028, 0x029, 0x02A),
-        *(0x030, 0x032, 0x034, 0x036, 0x048, FADD2, FMUL2),
-    ),
-    THREE: (
-        *(0x010, 0x011, 0x012, 0x016, 0x019, 0x023, 0x024, 0x025, 0x027, 0x02B, 0x031, 0x035),
-        *(0x03E, 0x046, 0x047, 0x076, FFMA2),
-    ),
+    LAST: (0x00A, 0x104, *range(0x110, 0x114)),
+    TWO: (0x028, 0x029, 0x02A, 0x030, 0x032, 0x034, FADD2, FMUL2),
+    THREE: (0x02B, 0x031, operations.HFMA2_MMA, 0x03E, 0x047, 0x076, FFMA2),
 }
 OPERANDS: Mapping[int, int] = {
     opcode: kind for kind, opcodes in _OPERANDS.items() for opcode in opcodes
 }
-"""The sources of an instruction: only the first, only the last, two, or three."""
+"""The sources of an instruction without a Form: only the first, only the last, two, or three."""
 PAIRS = frozenset({0x028, 0x029, 0x02A, 0x02B, FFMA2, FMUL2, FADD2})
 """Instructions on FP64 and on two FP32 at once, whose sources are pairs of registers."""
 CONVERSIONS, SIZE_BIT, SIZE_64 = range(0x110, 0x113), 84, 3
 """F2F, F2I and I2F of wide numbers, and the field with the size of their source."""
 SAME_FIRST, SAME_SECOND = 82, 85
 """Bits of an instruction on two FP32 by which a source is one register for both."""
-WIDE, SYNCS = 0x025, 0x1A7
-"""IMAD.WIDE adds a pair; SYNCS accesses a barrier in shared memory."""
+SYNCS = 0x1A7
+"""It accesses a barrier in shared memory."""
 TYPE_BIT, TF32 = 82, 2
 """The field of an HMMA with the type that it multiplies."""
 FLOPS_OF_DEPTH, INTEGER_SUMS = 2 * 16 * 8, 4
@@ -142,6 +136,10 @@ def live_at(
 def registers_read(word: int, decoder: operations.Decoder) -> int:
     """Return the registers of a thread that an instruction reads, as a bit set."""
     opcode, form = word & 0x1FF, word >> 9 & 7
+    known = decoder.form(word)
+    if known is not None:
+        sources = decoder.sources(word, known)
+        return bits(one for one in sources if isinstance(one, int) and one < operations.ZERO)
     kind = OPERANDS.get(opcode)
     if kind is None:
         return READERS[opcode](word, decoder) if opcode in READERS else 0
@@ -151,17 +149,11 @@ def registers_read(word: int, decoder: operations.Decoder) -> int:
     if opcode in {FMUL2, FADD2}:
         first -= word >> SAME_FIRST & 1
         second -= word >> SAME_SECOND & 1
-    if decoder.form(word) is operations.MOV64:
-        second = 2
-    if opcode == operations.HFMA2_MMA and decoder.is_blackwell:  # an addition on Blackwell
-        kind, first = TWO, 1 + (word >> operations.WIDE_ADD_BIT & 1)
-        second = first
     found = 0 if kind == LAST else _field(word, FIRST, first)
     if kind != ONE and form == REGISTERS:
         found |= _field(word, SECOND, second)
     if kind == THREE:
-        wide = 2 if opcode == WIDE and form not in operations.OTHER_LAST else pair
-        found |= _field(word, THIRD, wide)
+        found |= _field(word, THIRD, pair)
     return found
 
 

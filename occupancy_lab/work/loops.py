@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -35,6 +35,16 @@ class _At:
     def axis(self) -> int:
         """The axis of the loop's iterations."""
         return GRID_AXES + self.depth
+
+    def given(self) -> list[Made]:
+        """Return what a while loop is given at its beginning."""
+        return [self.walk.value(one) for one in self.operation.operands]
+
+    def region(self, number: int, given: Iterable[Made], reach: Reach) -> list[Made]:
+        """Walk a region of the loop with the values that it is *given*."""
+        region = self.operation.regions[number]
+        self.walk.env.update(zip(region.blocks[0].arguments, given, strict=True))
+        return self.walk.region(region, reach, self.depth + 1)  # type: ignore[no-any-return]
 
 
 def for_loop(walk: Any, operation: Operation, reach: Reach, depth: int) -> None:
@@ -191,8 +201,8 @@ def _unknown_loop(
         least = None if allowed.high is None else allowed.low
         walk.loops.append(Loop(place, depth, entered, trips, least, allowed.high, step, allowed))
     roots = frozenset[tiles.Root]().union(*(one.roots for one in hidden))
-    first, *others = operation.regions
-    is_for = not others
+    first = operation.regions[0]
+    is_for = len(operation.regions) == 1
     inner = replace(reach, factor=_times(reach.factor, allowed))
     asked = allowed if is_for else allowed + Amount(1, 1)
     asking = replace(reach, factor=_times(reach.factor, asked))
@@ -203,11 +213,10 @@ def _unknown_loop(
 
     def turn(_: int | None = None) -> list[Made]:
         handed = walk.region(first, asking, depth + 1)
-        for region in others:
-            last[:] = handed[1:]
-            walk.env.update(zip(region.blocks[0].arguments, last, strict=True))
-            handed = walk.region(region, inner, depth + 1)
-        return handed  # type: ignore[no-any-return]
+        if is_for:
+            return handed  # type: ignore[no-any-return]
+        last[:] = handed[1:]
+        return at.region(1, last, inner)
 
     for one in variables:
         walk.env[one] = of_type(tiles.hidden(one, roots, [], [at.axis]), one.type)
@@ -235,15 +244,13 @@ class _While:
 
     def turn(self, place: int | None = None) -> list[Made]:
         """Walk the condition and the body for all iterations, or for the one at *place*."""
-        walk, depth = self.at.walk, self.at.depth
-        before, after = self.at.operation.regions
-        sizes = list(self.at.reach.sizes)
-        sizes[self.at.axis] = self.size if place is None else 1
-        inner = replace(self.at.reach, sizes=tuple(sizes))
-        first, *self.handed = walk.region(before, inner, depth + 1)
-        self.going = walk.mask(first)
-        walk.env.update(zip(after.blocks[0].arguments, self.handed, strict=True))
-        return walk.region(after, inner, depth + 1)  # type: ignore[no-any-return]
+        at = self.at
+        sizes = list(at.reach.sizes)
+        sizes[at.axis] = self.size if place is None else 1
+        inner = replace(at.reach, sizes=tuple(sizes))
+        first, *self.handed = at.walk.region(at.operation.regions[0], inner, at.depth + 1)
+        self.going = at.walk.mask(first)
+        return at.region(1, self.handed, inner)
 
     def goes(self, _: int) -> Mask:
         """Return who executes the iteration that was walked last."""
@@ -253,7 +260,7 @@ class _While:
         """Find the carried values and the condition."""
         walk, operation = self.at.walk, self.at.operation
         carried = operation.regions[0].blocks[0].arguments
-        inits = dict(zip(carried, map(walk.value, operation.operands), strict=True))
+        inits = dict(zip(carried, self.at.given(), strict=True))
         trips = tiles.number(self.size)
         carry(walk, Turns(carried, inits, self.at.axis, self.size, trips, self.turn, self.goes))
         with walk.silently():
@@ -323,12 +330,9 @@ def _open_while(at: _At, hidden: Sequence[tiles.Hidden], limit: Number | None) -
 
 def _begins(at: _At) -> bool:
     """Return whether the condition of a while loop is known to hold in front of its first trip."""
-    walk, before = at.walk, at.operation.regions[0]
-    inits = map(walk.value, at.operation.operands)
-    walk.env.update(zip(before.blocks[0].arguments, inits, strict=True))
-    with walk.silently():
-        first, *_ = walk.region(before, at.reach, at.depth + 1)
-    going = walk.mask(first)
+    with at.walk.silently():
+        first, *_ = at.region(0, at.given(), at.reach)
+    going = at.walk.mask(first)
     goes, where = tilewise.outer_of(going), at.reach.together()
     tiles.fits(goes, where)
     return not going.hidden and bool((goes | ~where).all())
@@ -337,18 +341,16 @@ def _begins(at: _At) -> bool:
 def _known_while(under_way: _While, trips: Number, allowed: Amount | None = None) -> None:
     """Walk a while loop that was solved for more iterations than *trips*."""
     at, size = under_way.at, under_way.size
-    walk, operation, depth = at.walk, at.operation, at.depth
+    walk, operation = at.walk, at.operation
     _record(at, trips, None, allowed)
     times = tiles.total(trips)
     results = [taken(one, at.axis, times) for one in under_way.handed]
     if walk.recording:
-        before, after = operation.regions
-        once_more = tiles.add(trips, tiles.number(1))
-        _, *handed = walk.region(before, _within(at, size, once_more), depth + 1)
-        walk.env.update(zip(after.blocks[0].arguments, handed, strict=True))
+        once_more = _within(at, size, tiles.add(trips, tiles.number(1)))
+        _, *handed = walk.region(operation.regions[0], once_more, at.depth + 1)
         inner = _within(at, size, trips)
         if count(inner.where, inner.sizes):
-            walk.region(after, inner, depth + 1)
+            at.region(1, handed, inner)
     for result, made in zip(operation.results, results, strict=True):
         if result in walk.needed:
             walk.env[result] = made
@@ -356,15 +358,10 @@ def _known_while(under_way: _While, trips: Number, allowed: Amount | None = None
 
 def _waiting_loop(at: _At, hidden: Sequence[tiles.Hidden]) -> None:
     """Walk a loop that waits for other programs, assuming that its condition ends it at once."""
-    walk, operation = at.walk, at.operation
-    walk.note(hidden, "loop", NO_WAIT)
+    at.walk.note(hidden, "loop", NO_WAIT)
     _record(at, tiles.number(0), None, waits=True)
-    before = operation.regions[0]
-    walk.env.update(
-        zip(before.blocks[0].arguments, map(walk.value, operation.operands), strict=True)
-    )
-    _, *handed = walk.region(before, at.reach, at.depth + 1)
-    walk.env.update(zip(operation.results, handed, strict=True))
+    _, *handed = at.region(0, at.given(), at.reach)
+    at.walk.env.update(zip(at.operation.results, handed, strict=True))
 
 
 def _ends(at: _At, going: Mask) -> Number | None:

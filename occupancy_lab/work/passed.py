@@ -24,12 +24,10 @@ from occupancy_lab.work.operations import BLACKWELL
 
 PARAMETER, PARAMETERS = 0x17, 0x0A
 """EIATTR_KPARAM_INFO and EIATTR_PARAM_CBANK."""
-SIZES, SIZES_OF_BLACKWELL = (0x0, 0xC), (0x360, 0x370)
+SIZES, SIZES_OF_BLACKWELL = (0x0, 0xC, 0x150, 0x15C), (0x360, 0x370, 0x2B0, 0x2C0)
 """Offsets in bank 0 of the threads of a program (%ntid) and of the programs of the grid (%nctaid),
-three numbers each, as ptxas compiles them."""
-CLUSTER_SIZES, CLUSTER_SIZES_OF_BLACKWELL = (0x150, 0x15C), (0x2B0, 0x2C0)
-"""The same for clusters: the reciprocal of the CTAs per cluster, and the number of clusters, as for
-%clusterid and %nclusterid."""
+and for clusters of the reciprocal of the CTAs per cluster and of the number of clusters (as for
+%clusterid and %nclusterid), three numbers each, as ptxas compiles them."""
 TENSOR_BITS = 40
 """The spacing of tensors, as a power of two: no address computed from one is in another."""
 MIDDLE = 1 << TENSOR_BITS - 1
@@ -40,7 +38,6 @@ SCRATCH = 1 << 16
 WORD_BYTES = 4
 HIDDEN = "hidden_"
 """The prefix of the kinds of arguments that AMD's runtime adds."""
-NO_BANKS: Mapping[int, memoryview] = MappingProxyType({})
 
 
 class Passed:
@@ -53,7 +50,7 @@ class Passed:
         values: Mapping[str, Sequence[int]],
         places: Mapping[int, tuple[int, int]],
         start: int = 0,
-        banks: Mapping[int, memoryview] = NO_BANKS,
+        banks: Mapping[int, memoryview] = MappingProxyType({}),
     ) -> None:
         """Take the arguments by name, and the names of the kernel's *parameters* in order.
 
@@ -121,41 +118,28 @@ class Passed:
         listed = kernel_arguments(assembly, name)
         own = [(offset, size) for offset, size, kind in listed if not kind.startswith(HIDDEN)]
         found = cls(parameters, arguments, values, dict(enumerate(own)))
-        sizes = {
-            f"{HIDDEN}{kind}_{axis}": number
-            for place, axis in enumerate("xyz")
-            for kind, number in (
-                ("block_count", grid[place]),
-                ("group_size", (threads, 1, 1)[place]),
-                ("remainder", 0),
-            )
-        }
-        held = {
-            offset + place: sizes[kind] >> 8 * place & 0xFF
-            for offset, size, kind in listed
-            if kind in sizes
-            for place in range(size)
-        }
-        for offset in range(0, max(held, default=-1) + 1, WORD_BYTES):
-            numbers = [held.get(offset + place) for place in range(WORD_BYTES)]
-            if None not in numbers:
-                word = sum((one or 0) << 8 * place for place, one in enumerate(numbers))
-                found._constants[0, offset] = word
+        sizes = {}
+        for axis, programs, size in zip("xyz", grid, (threads, 1, 1), strict=True):
+            sizes[f"{HIDDEN}block_count_{axis}"] = programs
+            sizes[f"{HIDDEN}group_size_{axis}"] = size
+            sizes[f"{HIDDEN}remainder_{axis}"] = 0
+        for offset, _, kind in listed:
+            if kind in sizes:  # two of them, of 2 bytes, may be in one word
+                place = offset % WORD_BYTES
+                before = found._constants.get((0, offset - place), 0)
+                found._constants[0, offset - place] = before | sizes[kind] << 8 * place
         return found
 
     def set_sizes(self, arch: int, threads: int, grid: Sequence[int], ctas: int = 1) -> None:
         """Set the *threads* of a CTA and the *grid* of CTAs, of which a program has *ctas*."""
-        of_threads, of_grid = SIZES_OF_BLACKWELL if arch >= BLACKWELL else SIZES
-        of_ctas, of_programs = CLUSTER_SIZES_OF_BLACKWELL if arch >= BLACKWELL else CLUSTER_SIZES
-        for place in range(3):
-            there = WORD_BYTES * place
-            whole, size = (*grid, 1, 1, 1)[place], (ctas, 1, 1)[place]
-            self._constants[0, of_threads + there] = (threads, 1, 1)[place]
-            self._constants[0, of_grid + there] = whole
-            if ctas > 1:  # before Hopper these offsets hold arguments
-                (share,) = struct.unpack("<I", struct.pack("<f", 1 / size))
-                self._constants[0, of_ctas + there] = share
-                self._constants[0, of_programs + there] = whole // size
+        offsets = SIZES_OF_BLACKWELL if arch >= BLACKWELL else SIZES
+        for place, whole in enumerate(grid):
+            size = ctas if place == 0 else 1
+            sizes = [threads if place == 0 else 1, whole]
+            if ctas > 1:  # before Hopper the offsets of clusters hold arguments
+                sizes += [_bits_of(1 / size), whole // size]
+            for offset, number in zip(offsets, sizes, strict=False):
+                self._constants[0, offset + WORD_BYTES * place] = number
 
     @property
     def has_values(self) -> bool:
@@ -213,9 +197,13 @@ class Passed:
             self.tensors[number] = name
             return (number << TENSOR_BITS) + MIDDLE
         if isinstance(value, float):
-            (bits,) = struct.unpack("<I", struct.pack("<f", value))
-            return int(bits)
+            return _bits_of(value)
         return value & 0xFFFFFFFFFFFFFFFF if isinstance(value, int) else None
+
+
+def _bits_of(value: float) -> int:
+    """Return a number as FP32."""
+    return int.from_bytes(struct.pack("<f", value), "little")
 
 
 def first_active(values: Any, mask: Any) -> int:

@@ -9,8 +9,8 @@ warps of the program are assumed to do the same at the same time, on the same pi
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from occupancy_lab.compiling.sass import BULK_COPIES
@@ -41,8 +41,6 @@ that waits for TMA copies."""
 STALL_BIT = 105
 MOST_STEPS = 200_000
 """Instructions that are replayed; the rest is assumed to go on at the same speed."""
-WAITED = [tuple(one for one in range(waits.SCOREBOARDS) if bits >> one & 1) for bits in range(64)]
-"""The scoreboards for each value of a wait mask."""
 SETTLED, LEAST_PASSES, MOST_PASSES = 3, 2, 12
 """Passes of a loop after which further passes are assumed to take the mean of the last ones, and
 the least and most passes in that mean. It covers as many passes as the loop prefetches ahead,
@@ -153,7 +151,7 @@ class Replay:
             access = accesses.get(number)
             return Step(
                 stall=max(word >> STALL_BIT & 15, self._share),
-                waits=WAITED[word >> waits.WAITED_BIT & 0x3F],
+                waits=waits.WAITED[word >> waits.WAITED_BIT & 0x3F],
                 result=word >> waits.RESULT_BIT & 7,
                 operands=word >> waits.OPERANDS_BIT & 7,
                 kind=kind,
@@ -175,10 +173,10 @@ class Replay:
         steps = [one for some in self._steps.values() for one in some]
         ahead = any(one.kind == WAIT_COPIES and one.left for one in steps)
         self._in_turn = {LOAD} if ahead else {LOAD, COPY}
-        self._around: dict[int, list[int]] = {start: [] for start in code.blocks}
-        for header, inside in code.loops.items():
-            for start in inside:
-                self._around[start].append(header)
+        self._around = {
+            start: [header for header, inside in code.loops.items() if start in inside]
+            for start in self._steps
+        }
         self.fetches = fetches(
             {start: {one.line for one in some} for start, some in self._steps.items()},
             code.loops,
@@ -190,10 +188,9 @@ class Replay:
         self.loses_code = any(self.fetches.cycles.values())
         """Whether code is executed again after the instruction caches have evicted it."""
         self._periods = {header: self._period(inside) for header, inside in code.loops.items()}
-        self._ways_in: dict[int, int] = defaultdict(int)
-        for start in self._steps:
-            for other in code.blocks[start].successors:
-                self._ways_in[other] += 1
+        self._ways_in = Counter(
+            other for start in self._steps for other in code.blocks[start].successors
+        )
 
     def _period(self, inside: Iterable[int]) -> int:
         """Return how many passes ahead a loop of these blocks prefetches."""
@@ -229,6 +226,7 @@ class Replay:
         wait do not take longer. Evicted code is fetched again where *refetches* is true.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
+        self._left_out = 0.0  # the cycles of passes that are not replayed
         self._local, self._returned = local, 0.0
         self._a_line, self._line_there = code, 0.0
         self._refetches = refetches and self.loses_code
@@ -240,17 +238,14 @@ class Replay:
         self._bulks: list[float] = []
         self._total: dict[int, float] = defaultdict(float)
         self._credit: dict[int, float] = defaultdict(float)
-        loops: list[int] = []
         self._visits: dict[int, dict[int, float]] = {}
         self._begun: dict[int, list[float]] = {}
         start: int | None = 0 if 0 in self._steps else None
-        left = MOST_STEPS
+        left, before = MOST_STEPS, list[int]()
         while start is not None and left > 0:
             around = self._around[start]
-            loops = [one for one in loops if one in around]
             for header in around:
-                if header not in loops:
-                    loops.append(header)
+                if header not in before:
                     self._visits[header], self._begun[header] = defaultdict(float), []
             if start in self._code.loops:
                 self._leave_out(start)
@@ -259,30 +254,22 @@ class Replay:
                 self._visits[header][start] += 1
             self._run(start)
             left -= len(self._steps[start])
-            start = self._next(self._code.blocks[start], loops)
+            start, before = self._next(self._code.blocks[start]), around
         went = sum(self._total[one] * len(steps) for one, steps in self._steps.items())
         wanted = sum(self._executions[one] * len(steps) for one, steps in self._steps.items())
-        return max(self._now, *self._ready[: waits.SCOREBOARDS]) * wanted / max(went, 1.0)
+        end = max(self._now, *self._ready[: waits.SCOREBOARDS]) + self._left_out
+        return end * wanted / max(went, 1.0)
 
     def _leave_out(self, header: int) -> None:
         """Skip the passes of a loop that repeat the last ones, except for the final passes."""
         begun, visits = self._begun[header], self._visits[header]
-        begun.append(self._now)
+        begun.append(self._now + self._left_out)
         ahead = max(self._periods[header], len(self._bulks) + 1, LEAST_PASSES)
         period = min(ahead, MOST_PASSES)
         left = round(self._passes(header, header)) - visits[header] - period
         if len(begun) <= SETTLED + period or left <= 0:
             return
-        cycles = left * (begun[-1] - begun[-1 - period]) / period
-        self._now += cycles
-        self._ready = [one + cycles for one in self._ready]
-        self._free = defaultdict(float, {pipe: at + cycles for pipe, at in self._free.items()})
-        self._bulks = [one + cycles for one in self._bulks]
-        self._arrived += cycles
-        self._returned += cycles
-        self._line_there += cycles
-        self._copies.shift(cycles)
-        self._products.shift(cycles)
+        self._left_out += left * (begun[-1] - begun[-1 - period]) / period
         share = left / visits[header]
         for start in visits:
             self._total[start] += visits[start] * share
@@ -293,7 +280,7 @@ class Replay:
         """Return how often a warp executes a block each time that it enters a loop."""
         return self._executions[start] / max(self._entered.get(header) or 1.0, 1e-9)
 
-    def _next(self, block: Block, loops: Sequence[int]) -> int | None:
+    def _next(self, block: Block) -> int | None:
         """Return the block that a warp goes to next, so that all executions come out right.
 
         A jump to itself, behind the call of a failed assertion, ends the program.
@@ -306,7 +293,7 @@ class Replay:
             return left[0] if left else None
         if len(ways) <= 1:
             return ways[0] if ways else None
-        for header in reversed(loops):
+        for header in reversed(self._around[block.start]):
             inside = self._code.loops[header]
             stay = [one for one in ways if one in inside]
             if 0 < len(stay) < len(ways):

@@ -25,7 +25,7 @@ from occupancy_lab.work.gcn_arithmetic import (
     number_of,
     selected,
 )
-from occupancy_lab.work.operations import NOT_KNOWN, Constant
+from occupancy_lab.work.operations import Constant
 from occupancy_lab.work.passed import TENSOR_BITS, first_active
 from occupancy_lab.work.threads import Step
 from occupancy_lab.work.warps import Warps, by_warp
@@ -151,7 +151,7 @@ class Waves(Warps):
         one = self.code.instructions[number]
         guard = EXEC if one.is_vector and not one.name.startswith(EVERY_LANE) else None
         if number in self.code.accesses:
-            sources = tuple(self._place(source) for source in self._address_sources(one))
+            sources = tuple(self._place(x) for term in gcn.address_of(one)[0] for x in term)
             results = one.writes if "_load_" in one.name else ()
             return Step(number, 0, None, sources, results, guard, negated=False)
         form = FORMS.get(one.name.removesuffix("_sdwa"))
@@ -346,18 +346,6 @@ class Waves(Warps):
             return None
         return (registers, places, list) if "_store" in one.name else (places, registers, list)
 
-    def _address_sources(self, one: Instruction) -> list[int | Constant]:
-        """Return the sources of an access's address, with NOT_KNOWN for unknown ones."""
-        address = gcn.address_of(one)
-        found: list[int | Constant] = []
-        for text in (address.lane, address.base, address.scalar):
-            number = number_of(text, one.name)
-            if number is not None:
-                found.append(Constant(number & WORD))
-            else:
-                found += registers_of(text) or ([] if text in {"off", "null"} else [NOT_KNOWN])
-        return found
-
     def _memory(
         self, step: Step, sources: Sequence[Any], mask: Any, unknown: Any
     ) -> tuple[Sequence[Any], Any, bool]:
@@ -382,16 +370,10 @@ class Waves(Warps):
 
         Lanes whose address is beyond the end of a buffer do not.
         """
-        form = gcn.address_of(one)
-        left = [self._word(value, 0).astype(np.int64) for value in sources]
-
-        def part(text: str) -> list[Any]:
-            count = len(registers_of(text)) or number_of(text, one.name) is not None
-            found, left[:] = left[:count], left[count:]
-            return found or [np.int64(0)]
-
-        lane, base, scalar = (part(text) for text in (form.lane, form.base, form.scalar))
-        inside = sum(word << WORD_BITS * place for place, word in enumerate(lane)) + form.offset
+        terms, offset = gcn.address_of(one)
+        values = (self._word(value, 0).astype(np.int64) for value in sources)
+        lane, base, scalar = ([next(values) for _ in term] or [np.int64(0)] for term in terms)
+        inside = sum(word << WORD_BITS * place for place, word in enumerate(lane)) + offset
         if one.name.startswith("buffer_"):
             start = base[0] | (base[1] & (1 << HALF_BITS) - 1) << WORD_BITS
             return start + inside + scalar[0], mask & (inside < base[2])

@@ -10,8 +10,7 @@ from recorded_work import recorded_launches
 from occupancy_lab.compiling.cubin import EM_CUDA, kernel_text, read_elf
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.work import operations
-from occupancy_lab.work.operations import Decoder
-from occupancy_lab.work.slices import Block, Code
+from occupancy_lab.work.slices import Block
 from occupancy_lab.work.waits import (
     COPIES_LEFT_BIT,
     DEPBAR,
@@ -24,6 +23,7 @@ from occupancy_lab.work.waits import (
     WAITED_BIT,
     WAITS_BIT,
     WARPGROUP,
+    sass_events,
     waits,
 )
 
@@ -54,8 +54,7 @@ def waited(words: list[int], loop: int | None = None, threads: int = 128) -> lis
     if loop is not None:
         blocks[loop].successors.append(loop)
     often = {start: 1.0 if start != loop else 100.0 for start in blocks}
-    code = Code(words, Decoder(90), blocks, {})
-    found = waits(code, [STALL] * len(words), often, threads)
+    found = waits(blocks, [STALL] * len(words), often, sass_events(words, threads))
     return [found.get(number, 0.0) for number in range(len(words))]
 
 

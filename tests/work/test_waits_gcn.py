@@ -6,13 +6,13 @@ from occupancy_lab.gpus import HipArchitecture, architectures
 from occupancy_lab.work.executed_gcn import (
     ISSUE_CYCLES,
     LDS_CYCLES,
-    GcnWaits,
+    gcn_events,
     issue_cycles,
     product_cycles,
     wave_flops,
 )
 from occupancy_lab.work.gcn import read_gcn
-from occupancy_lab.work.waits import MEMORY_CYCLES
+from occupancy_lab.work.waits import MEMORY_CYCLES, waits
 
 LOAD, READ = "global_load_dword v1, v0, s[0:1]", "ds_read_b32 v2, v0"
 PRODUCT = "v_mfma_f32_32x32x8_f16 a[0:15], v[0:1], v[2:3], a[0:15]"
@@ -29,8 +29,8 @@ def waited(*lines: str, waves: int = 4) -> list[float]:
     """Return the waits of a wave at some instructions, on an MI300X."""
     code = read_gcn("\nkernel:\n\t" + "\n\t".join((*lines, "s_endpgm")) + "\n", "kernel")
     cycles = [issue_cycles(one) for one in code.instructions]
-    flops = [wave_flops(one) for one in code.instructions]
-    found = GcnWaits(code, cycles, {0: 1.0}, waves, flops, architecture("gfx942")).waited()
+    events = gcn_events(code.instructions, waves, architecture("gfx942"))
+    found = waits(code.blocks, cycles, {0: 1.0}, events)
     return [found.get(number, 0.0) for number in range(len(lines))]
 
 
