@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from occupancy_lab.work.counts import LATENCIES, LocalReuse, Program
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import LATENCIES, Amount, Arithmetic, Counts, LocalReuse, Program
 from occupancy_lab.work.pipes import (
     ISSUE,
     LANES,
@@ -24,11 +25,6 @@ from occupancy_lab.work.pipes import (
     XU_CYCLES,
 )
 from occupancy_lab.work.speed_of_light import dot_tflops
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Arithmetic, Counts
 
 TENSOR_SHARE, OPERAND_SHARE = 1.11, 0.515
 """The rate of products of matrices alone, relative to the data sheet's, which assumes a lower

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from bisect import bisect
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.occupancy.calculator import ctas_per_sm
 from occupancy_lab.throughput.atomics import FENCE_CYCLES, atomic_cycles, is_hot
 from occupancy_lab.throughput.calibrations import l2_share
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.throughput.l1_cache import behind_others, hits, l1_missing, l1_room
+from occupancy_lab.values import Resources
 from occupancy_lab.work.counts import (
     CACHED_CYCLES,
     GRANULE,
@@ -25,18 +27,15 @@ from occupancy_lab.work.counts import (
     LOADS,
     NOTHING,
     SECTOR,
+    Amount,
+    Counts,
+    Executed,
+    Program,
     total,
 )
+from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.pieces import partial_bytes
 from occupancy_lab.work.pipes import TENSOR, XU
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
-    from occupancy_lab.work.memory import Memory
 
 START_CYCLES, WARP_CYCLES = 105.0, 8.0
 """Cycles of a program before its first instruction and after its last one, and additional ones per

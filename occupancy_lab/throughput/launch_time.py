@@ -7,26 +7,19 @@ that they were not fitted to.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
-from occupancy_lab.gpus import devices
+from occupancy_lab.gpus import Gpu, devices
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.prediction import NOT_FOLLOWED, Prediction
 from occupancy_lab.throughput.calibrations import FITTED_TO, measured_units
-from occupancy_lab.throughput.demand import Demand, demand_of
+from occupancy_lab.throughput.demand import Demand, Doing, demand_of
 from occupancy_lab.throughput.rounds import Rounds
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.counts import LATENCIES, Amount, Counts, Executed, Program
+from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.pipes import TENSOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.throughput.demand import Doing
-    from occupancy_lab.work.counts import Amount, Counts, Executed
-    from occupancy_lab.work.memory import Memory
 
 MEASURED = (FITTED_TO, "h200")
 """The GPUs whose recorded launches test the predictions."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from occupancy_lab.gpus import devices
+from occupancy_lab.gpus import Gpu, devices
 from occupancy_lab.prediction import BESIDE_UNITS, PARTS, Part, Quotient
 from occupancy_lab.throughput.calibrations import (
     FITTED_TO,
@@ -21,14 +21,8 @@ from occupancy_lab.throughput.calibrations import (
     l2_share,
     measured_units,
 )
-from occupancy_lab.throughput.demand import L2_CYCLES, LOCAL_WAITED, MEMORY_CYCLES
+from occupancy_lab.throughput.demand import L2_CYCLES, LOCAL_WAITED, MEMORY_CYCLES, Demand
 from occupancy_lab.work.pipes import ALU, FMA, FP64, ISSUE, LSU, TENSOR, UNIFORM, XU
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.throughput.demand import Demand
 
 CALIBRATE, LAUNCHES = "calibrate here", "launches on an H100"
 """The sources of rates that are not on data sheets."""

@@ -11,16 +11,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LINE
 from occupancy_lab.work.operations import WARP, WORD, Decoder
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.threads import Step
+from occupancy_lab.work.threads import Step
 
 PASS = 32 * WORD
 """Bytes of a pass of the 32 banks."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +16,8 @@ from occupancy_lab.assumed import Assumption, elements
 from occupancy_lab.work import floats, tiles, tilewise
 from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
+from occupancy_lab.work.module import Module, Operation, Type
 from occupancy_lab.work.tiles import Known, Mask, Number, Root
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.module import Module, Operation, Type
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,16 +9,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import integers, tiles, tilewise
 from occupancy_lab.work.integers import elementwise
+from occupancy_lab.work.module import Operation, Type
 from occupancy_lab.work.tiles import Number
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.module import Operation, Type
 
 KNOWN = frozenset({"f64", "f32", "f16", "bf16"})
 """The types whose numbers are followed."""

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
 
+from occupancy_lab.work.accesses import Reach
 from occupancy_lab.work.counts import Arithmetic
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.accesses import Reach
-    from occupancy_lab.work.module import Module, Operation
+from occupancy_lab.work.module import Module, Operation
 
 ARITHMETIC = ("add", "sub", "mul", "div", "rem", "neg", "maximum", "minimum", "maxnum", "minnum")
 MATHEMATICS = (

@@ -10,16 +10,13 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
+from occupancy_lab.work.module import Operation
 from occupancy_lab.work.tiles import Known, Mask, Number, Tile
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.module import Operation
-
 
 # Constants
 

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.values import Resources, Work
 from occupancy_lab.work import pieces
-from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, LocalReuse, total
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources, Work
-    from occupancy_lab.work.counts import Access, Counts, Executed, Footprint, Reuse
+from occupancy_lab.work.counts import (
+    NOTHING,
+    SECTOR,
+    Access,
+    Amount,
+    Counts,
+    Executed,
+    Footprint,
+    LocalReuse,
+    Reuse,
+    total,
+)
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Architectures whose L2 cache has two partitions. Each caches what the multiprocessors beside it

@@ -6,7 +6,7 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,9 +17,7 @@ from occupancy_lab.work.counts import Common, GlobalAccess, LocalReuse, Program,
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import BARRIER, CODE_CYCLES, Replay
 from occupancy_lab.work.slices import Code
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.warps import Followed
+from occupancy_lab.work.warps import Followed
 
 OPERAND_SHARE = 0.7
 """The share of the reads of a product's operands that delays other accesses; from products of
