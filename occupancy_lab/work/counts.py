@@ -77,6 +77,10 @@ class Amount:
         limits = [one for one in (self.high, limit) if one is not None]
         return Amount(self.low, max(min(limits), self.low) if limits else None)
 
+    def at_least(self, limit: int) -> Amount:
+        """Return the count with limits that are not below *limit*."""
+        return Amount(max(self.low, limit), None if self.high is None else max(self.high, limit))
+
     def scaled(self, share: float | Fraction) -> Amount:
         """Return the count times *share*, with limits rounded to whole numbers."""
         high = None if self.high is None else round(self.high * share)
