@@ -188,7 +188,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         stored_bytes=written,
         missed=1.0,
         first=1.0,
-        again=False,
+        memory=Memory(),
     )
     uneven = written >= LARGE_BYTES and written % WHOLE_BYTES and gpu.target.backend == "cuda"
     return Rounds(demand, gpu).us() - SOONER_US + (UNEVEN_US if uneven else 0.0)

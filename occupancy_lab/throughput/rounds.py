@@ -147,7 +147,7 @@ class Rounds:
         share = self.size / active
         bandwidth = self.bandwidth / self.mhz
         through, memory = demand.l2_bytes / programs, demand.moved / programs
-        passed, early = demand.passed / programs, demand.early / programs
+        passed, early = demand.passed / programs, demand.memory.early / programs
         stored = self.stored_cycles()
         return {
             "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
@@ -155,7 +155,7 @@ class Rounds:
             "bandwidth": max(
                 passed * most / MEMORY_PORT_BYTES,
                 memory * each * active / bandwidth,
-                early * each * active / bandwidth + stored * demand.returned * each / share,
+                early * each * active / bandwidth + stored * demand.memory.returned * each / share,
             ),
             "atomics": demand.atomics / programs * each * active,
             "dispatch": each * DISPATCH_US * active * self.mhz,

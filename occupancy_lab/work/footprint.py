@@ -25,7 +25,6 @@ FEW_RUNS, RUNS_A_KIND = 2**14, 2**11
 each."""
 QUICK_RUNS, FEW_KINDS = 2**17, 2**6
 """With more runs than this, of fewer kinds, regular repetition is tried first."""
-ENDS = ("starts", "ends")
 WHOLE_LINES = 1.25
 """Stores that touch more than this many times the bytes of their sectors in lines fill their lines
 only in part."""
@@ -127,7 +126,8 @@ def _together(several: Sequence[Bytes]) -> Bytes:
     first = several[0]
     if len(several) == 1:
         return first
-    starts, ends = (np.concatenate([getattr(x, name) for x in several]) for name in ENDS)
+    starts = np.concatenate([one.starts for one in several])
+    ends = np.concatenate([one.ends for one in several])
     return repeated(merged(starts, ends), first.steps)
 
 
@@ -381,9 +381,7 @@ def pieces(touches: Sequence[Touch]) -> list[tuple[float | None, bool]]:
         if len(runs.starts):
             groups.setdefault(place if touch.offset.hidden else key, {})[place] = runs
     for group in groups.values():
-        starts = np.concatenate([one.starts for one in group.values()])
-        ends = np.concatenate([one.ends for one in group.values()])
-        whole = merged(starts, ends)
+        whole = _together([*group.values()])
         sizes = whole.ends - whole.starts
         for place, runs in group.items():
             own = np.unique(np.searchsorted(whole.starts, runs.starts, "right") - 1)

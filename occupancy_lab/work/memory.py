@@ -63,21 +63,21 @@ WIDEST = 16
 class Memory:
     """The bytes that a launch moves, by where they are served; None means not known."""
 
-    l2_bytes: Amount | None
+    l2_bytes: Amount | None = None
     """Bytes that its programs request from the L2 cache and write to it: whole sectors of 32 bytes,
     less those that hit in the L1 cache."""
-    dram_read_bytes: Amount | None
+    dram_read_bytes: Amount | None = None
     """Bytes that device memory delivers: each tensor once, plus what the L2 cache has evicted."""
-    dram_written_bytes: Amount | None
+    dram_written_bytes: Amount | None = None
     """Bytes that are finally written to device memory: each once, and at unknown addresses again
     where the L2 cache has evicted them in between."""
-    written_within_bytes: Amount | None
+    written_within_bytes: Amount | None = None
     """The part of these that is written before the launch ends, as a profiler counts; the rest is
     still in the L2 cache."""
-    once_read_bytes: Amount | None
+    once_read_bytes: Amount | None = None
     """Bytes that device memory delivers if the cache evicts nothing and no register is spilled:
     each byte once."""
-    once_written_bytes: Amount | None
+    once_written_bytes: Amount | None = None
     """The same for bytes that are written."""
     read_cost: float = 1.0
     """The time that device memory takes for these reads, relative to as many bytes in long
@@ -213,7 +213,7 @@ def moved(
 
     None where neither is known. *local* and *hits* are those of `memory`.
     """
-    found = Memory(*(None,) * 6) if counts is None else memory(counts, gpu, local, hits)
+    found = Memory() if counts is None else memory(counts, gpu, local, hits)
     said: dict[str, Amount | None] = {}
     if given.read_bytes is not None:
         said["dram_read_bytes"] = said["once_read_bytes"] = Amount.of(given.read_bytes)
