@@ -12,7 +12,8 @@ import math
 
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Amount, Arithmetic, Counts, LocalReuse, Program
+from occupancy_lab.work.counts import Amount, Arithmetic, Counts
+from occupancy_lab.work.execution import LATENCIES, LocalReuse, Program
 from occupancy_lab.work.pipes import (
     ISSUE,
     LANES,

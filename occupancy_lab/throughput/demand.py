@@ -19,20 +19,8 @@ from occupancy_lab.throughput.calibrations import l2_share
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.throughput.l1_cache import behind_others, hits, l1_missing, l1_room
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import (
-    CACHED_CYCLES,
-    GRANULE,
-    IN_TURN,
-    LATENCIES,
-    LOADS,
-    NOTHING,
-    SECTOR,
-    Amount,
-    Counts,
-    Executed,
-    Program,
-    total,
-)
+from occupancy_lab.work.counts import GRANULE, IN_TURN, NOTHING, SECTOR, Amount, Counts, total
+from occupancy_lab.work.execution import CACHED_CYCLES, LATENCIES, LOADS, Executed, Program
 from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.pieces import partial_bytes
 from occupancy_lab.work.pipes import TENSOR, XU

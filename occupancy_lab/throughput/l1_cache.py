@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from occupancy_lab.gpus import Architecture, CudaArchitecture, Gpu
 from occupancy_lab.occupancy.calculator import Calculation
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LOADS, Amount, Executed, Program
+from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.execution import LOADS, Executed, Program
 from occupancy_lab.work.memory import beyond
 
 SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)

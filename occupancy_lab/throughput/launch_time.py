@@ -17,7 +17,8 @@ from occupancy_lab.throughput.calibrations import FITTED_TO, measured_units
 from occupancy_lab.throughput.demand import Demand, Doing, demand_of
 from occupancy_lab.throughput.rounds import Rounds
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Amount, Counts, Executed, Program
+from occupancy_lab.work.counts import Amount, Counts
+from occupancy_lab.work.execution import LATENCIES, Executed, Program
 from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.pipes import TENSOR
 

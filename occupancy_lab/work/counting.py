@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import Assumption, assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
-from occupancy_lab.work.counts import TOO_LONG, Counts, Executed, total
+from occupancy_lab.work.counts import Counts, total
+from occupancy_lab.work.execution import TOO_LONG, Executed
 from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.messages import from_line, to_line
 

@@ -21,20 +21,22 @@ from occupancy_lab.errors import unreadable
 from occupancy_lab.work.asked import COUNTED, KEPT_LINES, Asked, Asking
 from occupancy_lab.work.banks import Served, a_time
 from occupancy_lab.work.counts import (
-    LOADS,
     NO_WAIT,
     NOTHING,
-    TOO_LONG,
     Amount,
-    Executed,
-    ExecutedLine,
-    ExecutedLoop,
-    GlobalAccess,
     Loop,
     Place,
     Unknown,
     total,
     weighted,
+)
+from occupancy_lab.work.execution import (
+    LOADS,
+    TOO_LONG,
+    Executed,
+    ExecutedLine,
+    ExecutedLoop,
+    GlobalAccess,
 )
 from occupancy_lab.work.gathers import Gather, gathered
 from occupancy_lab.work.module import UNKNOWN_PLACE

@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from occupancy_lab.work.banks import PASS
-from occupancy_lab.work.counts import LINE, LOADS, SECTOR, Counts, GlobalAccess, Place
+from occupancy_lab.work.counts import LINE, SECTOR, Counts, Place
+from occupancy_lab.work.execution import LOADS, GlobalAccess
 
 SMALL_BYTES = 16 * 1024
 """The size of a small table; the least L1 cache that Triton leaves on an H100 is 28 KiB."""

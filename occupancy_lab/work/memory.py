@@ -16,12 +16,11 @@ from occupancy_lab.work.counts import (
     Access,
     Amount,
     Counts,
-    Executed,
     Footprint,
-    LocalReuse,
     Reuse,
     total,
 )
+from occupancy_lab.work.execution import Executed, LocalReuse
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Architectures whose L2 cache has two partitions. Each caches what the multiprocessors beside it

@@ -14,7 +14,8 @@ from typing import Any
 
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.prediction import Part
-from occupancy_lab.work.counts import NOTHING, Amount, Counts, Executed
+from occupancy_lab.work.counts import NOTHING, Amount, Counts
+from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.memory import Memory
 
 MEMORY = "memory"

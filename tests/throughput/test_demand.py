@@ -10,7 +10,8 @@ from occupancy_lab import dry_run, tensor
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand, Doing, cycles_at, demand_of
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Counts, Executed, Place, Program, Unknown, total
+from occupancy_lab.work.counts import Counts, Place, Unknown, total
+from occupancy_lab.work.execution import LATENCIES, Executed, Program
 from occupancy_lab.work.memory import Memory, memory
 from occupancy_lab.work.pipes import TENSOR, XU
 

@@ -8,7 +8,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand
 from occupancy_lab.throughput.rounds import STEPS, Rounds
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.execution import LATENCIES, Program
 from occupancy_lab.work.memory import Memory
 
 GPU = find_gpu("h200")
