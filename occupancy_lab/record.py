@@ -35,7 +35,8 @@ from occupancy_lab.values import (
     Work,
 )
 from occupancy_lab.work.counting import Counted, Counting, Doubt, doubts
-from occupancy_lab.work.counts import Counts, Executed
+from occupancy_lab.work.counts import Counts
+from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.memory import Memory, local_memory, moved, repeated
 from occupancy_lab.work.speed_of_light import (
     MEMORY,

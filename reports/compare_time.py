@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from occupancy_lab.work.counts import Executed
+    from occupancy_lab.work.execution import Executed
     from occupancy_lab.work.memory import Memory
 
 LEAST_US = 10.0

@@ -8,14 +8,12 @@ from occupancy_lab.work.counts import (
     Amount,
     Arithmetic,
     Counts,
-    Executed,
-    ExecutedLine,
     Footprint,
-    GlobalAccess,
     Loop,
     Place,
     Reuse,
 )
+from occupancy_lab.work.execution import Executed, ExecutedLine, GlobalAccess
 
 FILE = "kernel.py"
 ITEM = 2

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.record import Failed, Record
     from occupancy_lab.values import Measurement
-    from occupancy_lab.work.counts import Executed
+    from occupancy_lab.work.execution import Executed
 
 
 def setting(settings: dict[str, Any], name: str) -> str:

@@ -23,10 +23,10 @@ from occupancy_lab.work.counts import (
     Amount,
     Arithmetic,
     Counts,
-    Executed,
     Place,
     total,
 )
+from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.speed_of_light import dot_tflops, other_tflops
 

@@ -37,11 +37,11 @@ from occupancy_lab.work.counts import (
     Access,
     Amount,
     Counts,
-    Executed,
     Place,
     Unknown,
     total,
 )
+from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.memory import is_granular
 from occupancy_lab.work.pieces import partial_bytes, read_cost, written_cost
 from occupancy_lab.work.pipes import LSU

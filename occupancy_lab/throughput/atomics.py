@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
 
-from occupancy_lab.work.counts import LINE, NO_WAIT, SECTOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from occupancy_lab.work.counts import Access, Counts, Executed, Footprint, GlobalAccess
+from occupancy_lab.work.counts import LINE, NO_WAIT, SECTOR, Access, Counts, Footprint
+from occupancy_lab.work.execution import Executed, GlobalAccess
 
 ATOMIC_CYCLES, REQUEST_CYCLES = 3.48, 2.05
 """Cycles between two atomic operations of the whole GPU on one address: of the threads of a warp,

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from occupancy_lab.compiling.store import MOST_BYTES, read_kept, store_directory, write_kept
 from occupancy_lab.files import read_bytes
-from occupancy_lab.gpus import devices
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from occupancy_lab.gpus import Gpu
-
+from occupancy_lab.gpus import Gpu, devices
 
 FITTED_TO = "h100"
 """The key of the GPU whose launches the constants were fitted to."""

@@ -9,10 +9,11 @@ for all.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from occupancy_lab.work.counts import LATENCIES, LocalReuse, Program
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import Amount, Arithmetic, Counts
+from occupancy_lab.work.execution import LATENCIES, LocalReuse, Program
 from occupancy_lab.work.pipes import (
     ISSUE,
     LANES,
@@ -24,11 +25,6 @@ from occupancy_lab.work.pipes import (
     XU_CYCLES,
 )
 from occupancy_lab.work.speed_of_light import dot_tflops
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Arithmetic, Counts
 
 TENSOR_SHARE, OPERAND_SHARE = 1.11, 0.515
 """The rate of products of matrices alone, relative to the data sheet's, which assumes a lower
@@ -60,17 +56,6 @@ GROUP_ROWS, GROUP_WARPS = 64, 4
 """The fewest rows and warps with which a warp group multiplies at the full rate (Hopper)."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Products:
-    """What a program's products of matrices need."""
-
-    cycles: float = 0.0
-    """Cycles of the tensor cores."""
-    operands: float = 0.0
-    """Passes of shared memory for reading operands."""
-    executions: float = 0.0
-
-
 def counted_program(
     counts: Counts, resources: Resources, num_stages: int, gpu: Gpu
 ) -> Program | None:
@@ -83,12 +68,13 @@ def counted_program(
     amounts = [one.trips for one in counts.loops] + [one.executions for one in counts.accesses]
     if products is None or any(one.high is None for one in amounts) or not counts.programs:
         return None
+    in_cores, operands, multiplied = products
     each = 1 / working_programs(counts)  # the others take next to no time
     loop = max(counts.loops, key=lambda one: _middle(one.trips), default=None)
     part = each / resources.num_ctas
     trips = 0.0 if loop is None else _middle(loop.trips) * each
     passes = max(trips, 1.0) if resources.loop_instructions else 1.0
-    if loop is not None and loop.depth and products.executions and num_stages > 1:
+    if loop is not None and loop.depth and multiplied and num_stages > 1:
         passes *= FLATTENED_SHARE
     looped = resources.loop_instructions or 0
     warps = resources.num_warps
@@ -102,11 +88,9 @@ def counted_program(
     )
     pipes = {
         ISSUE: issued / gpu.architecture.issue_rate,
-        LSU: sectors / SECTORS_OF_WAVEFRONT
-        + OPERAND_SHARE * products.operands
-        + warps * inside * passes,
+        LSU: sectors / SECTORS_OF_WAVEFRONT + OPERAND_SHARE * operands + warps * inside * passes,
         XU: special * part / LANES * XU_CYCLES / gpu.architecture.schedulers,
-        TENSOR: products.cycles,
+        TENSOR: in_cores,
     }
     stalls = resources.stall_cycles
     if stalls is None:
@@ -121,7 +105,7 @@ def counted_program(
         + SERIAL_SHARE * max(pipes.values())
     )
     loads = max((_middle(one.executions) * each for one in counts.accesses if one.reads), default=0)
-    ahead = AHEAD_SHARE / (num_stages - 1) if products.executions and num_stages > 1 else 1.0
+    ahead = AHEAD_SHARE / (num_stages - 1) if multiplied and num_stages > 1 else 1.0
     in_turn = 1.0 + max(loads - 1.0, 0.0) * ahead
     local = 4 * gpu.architecture.warp_size * warps * passes
     return Program(
@@ -146,9 +130,14 @@ def working_programs(counts: Counts) -> int:
     return min(most or counts.programs, counts.programs)
 
 
-def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | None:
-    """Return what the products of a program need; None where a rate is not known."""
-    found, programs = _Products(), working_programs(counts)
+def _products(counts: Counts, resources: Resources, gpu: Gpu) -> tuple[float, float, float] | None:
+    """Return what the products of a program need; None where a rate is not known.
+
+    The results are cycles of the tensor cores, passes of shared memory for reading operands, and
+    the number of products.
+    """
+    cycles = operands = times = 0.0
+    programs = working_programs(counts)
     for one in counts.arithmetic:
         if one.operation != "dot":
             continue
@@ -156,13 +145,10 @@ def _products(counts: Counts, resources: Resources, gpu: Gpu) -> _Products | Non
         if rate is None:
             return None
         executions = _middle(one.executions) / programs
-        operands = executions * _operands(one, resources) / WAVEFRONT
-        found = _Products(
-            found.cycles + _middle(one.flops) / programs / resources.num_ctas / 2 / rate,
-            found.operands + operands / resources.num_ctas,
-            found.executions + executions,
-        )
-    return found
+        cycles += _middle(one.flops) / programs / resources.num_ctas / 2 / rate
+        operands += executions * _operands(one, resources) / WAVEFRONT / resources.num_ctas
+        times += executions
+    return cycles, operands, times
 
 
 def _multiply_adds(one: Arithmetic, resources: Resources, gpu: Gpu) -> float | None:

@@ -9,34 +9,21 @@ from __future__ import annotations
 import math
 from bisect import bisect
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.occupancy.calculator import ctas_per_sm
 from occupancy_lab.throughput.atomics import FENCE_CYCLES, atomic_cycles, is_hot
 from occupancy_lab.throughput.calibrations import l2_share
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.throughput.l1_cache import behind_others, hits, l1_missing, l1_room
-from occupancy_lab.work.counts import (
-    CACHED_CYCLES,
-    GRANULE,
-    IN_TURN,
-    LATENCIES,
-    LOADS,
-    NOTHING,
-    SECTOR,
-    total,
-)
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import GRANULE, IN_TURN, NOTHING, SECTOR, Amount, Counts, total
+from occupancy_lab.work.execution import CACHED_CYCLES, LATENCIES, LOADS, Executed, Program
+from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.pieces import partial_bytes
 from occupancy_lab.work.pipes import TENSOR, XU
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Counts, Executed, Program
-    from occupancy_lab.work.memory import Memory
 
 START_CYCLES, WARP_CYCLES = 105.0, 8.0
 """Cycles of a program before its first instruction and after its last one, and additional ones per
@@ -114,8 +101,8 @@ class Demand:
     first: float
     """The same where bytes that several programs load at the same time count once, since all of
     these programs wait as long as the first one."""
-    again: bool
-    """Whether the launch comes right after the same launch."""
+    memory: Memory
+    """The bytes that the launch moves, by where they are served."""
     fetching: float = 1.0
     """The share of the loads of new data that wait for device memory; the others find that it has
     delivered their sector together with another one."""
@@ -135,17 +122,13 @@ class Demand:
     """Programs that wait for each other, if any do."""
     strides: bool = False
     """Whether a program goes over several pieces of work at a fixed stride."""
-    read_cost: float = 1.0
-    """The time to read a byte of device memory, relative to a byte of a long piece."""
-    written_cost: float = 1.0
-    """The same for writing one."""
-    early: float = 0.0
-    """The bytes that device memory could read in its time for sectors that are written in part."""
-    returned: float = 0.0
-    """The share of the time for `stored_bytes` that begins after this time."""
-    local_lost: float = 0.0
     local_share: float = 0.0
     """The share of device memory's time that is due to local memory."""
+
+    @property
+    def again(self) -> bool:
+        """Whether the launch comes right after the same launch."""
+        return self.memory.kept is not None
 
     @property
     def takes_turns(self) -> bool:
@@ -161,8 +144,8 @@ class Demand:
     @property
     def moved(self) -> float:
         """The bytes that device memory could read in its time for both reads and writes."""
-        read = self.read_bytes * self.read_cost
-        return _turned(read, self.written_bytes * self.written_cost + self.evicted_bytes)
+        read = self.read_bytes * self.memory.read_cost
+        return _turned(read, self.written_bytes * self.memory.written_cost + self.evicted_bytes)
 
     @property
     def passed(self) -> float:
@@ -172,7 +155,7 @@ class Demand:
     @property
     def reading(self) -> float:
         """The share of device memory's time that reads take."""
-        return self.read_bytes * self.read_cost / max(self.moved, 1.0)
+        return self.read_bytes * self.memory.read_cost / max(self.moved, 1.0)
 
     @property
     def exposed(self) -> float:
@@ -212,7 +195,7 @@ class Demand:
         cached += (IDLE_L2_CYCLES - cached) * max(1.0 - self.missed / FEW_MISSED, 0.0)
         latency = cached + (MEMORY_CYCLES * loaded - cached) * awaited
         found = cycles_at(latency, self.program.alone)
-        local = cached + (MEMORY_CYCLES * loaded - cached) * self.local_lost - CACHED_CYCLES
+        local = cached + (MEMORY_CYCLES * loaded - cached) * self.memory.local_lost - CACHED_CYCLES
         local *= missing * self.program.local_waits * LOCAL_LATENCY * self.local_left
         lateness = math.sqrt(2.0 * math.log(max(self.together, 2)))
         waited = WAIT_CYCLES * lateness * self.program.waits
@@ -325,18 +308,13 @@ def demand_of(doing: Doing) -> Demand | None:
         missed=missed,
         first=_first(counts, executed, read - memory.local_read_bytes, missed),
         fetching=_fetching(counts, executed, resources.num_warps),
-        again=memory.kept is not None,
+        memory=memory,
         atomics=atomic_cycles(counts, executed, l2_share(gpu))
         + FENCE_CYCLES * program.fences * programs / (gpu.multiprocessors or 1),
         is_hot=is_hot(counts),
         is_followed=is_followed,
         together=doing.together or 2,
         strides=_strides(counts),
-        read_cost=memory.read_cost,
-        written_cost=memory.written_cost,
-        early=memory.early,
-        returned=memory.returned,
-        local_lost=memory.local_lost,
         local_share=local / max(read + WRITTEN_WEIGHT * written, local, 1.0),
     )
 

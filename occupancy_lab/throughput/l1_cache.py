@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
-from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.work.counts import LOADS
+from occupancy_lab.gpus import Architecture, CudaArchitecture, Gpu
+from occupancy_lab.occupancy.calculator import Calculation
+from occupancy_lab.values import Resources
+from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.execution import LOADS, Executed, Program
 from occupancy_lab.work.memory import beyond
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from occupancy_lab.gpus import Architecture, Gpu
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.values import Resources
-    from occupancy_lab.work.counts import Amount, Executed, Program
 
 SHARED_KIB = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 """The sizes of shared memory between which the driver partitions the cache, up to an architecture's

@@ -7,26 +7,20 @@ that they were not fitted to.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from dataclasses import replace
 
-from occupancy_lab.gpus import devices
+from occupancy_lab.gpus import Gpu, devices
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.prediction import NOT_FOLLOWED, Prediction
 from occupancy_lab.throughput.calibrations import FITTED_TO, measured_units
-from occupancy_lab.throughput.demand import Demand, demand_of
+from occupancy_lab.throughput.demand import Demand, Doing, demand_of
 from occupancy_lab.throughput.rounds import Rounds
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.counts import Amount, Counts
+from occupancy_lab.work.execution import LATENCIES, Executed, Program
+from occupancy_lab.work.memory import Memory
 from occupancy_lab.work.pipes import TENSOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.throughput.demand import Doing
-    from occupancy_lab.work.counts import Amount, Counts, Executed
-    from occupancy_lab.work.memory import Memory
 
 MEASURED = (FITTED_TO, "h200")
 """The GPUs whose recorded launches test the predictions."""
@@ -43,46 +37,30 @@ def predict_launch(doing: Doing) -> Prediction | None:
     programs are those of `counted_program`. None where its amount of work `is_open`, or where the
     GPU's size, clock, bandwidth or tensor cores are not known.
     """
-    counts, executed, memory, gpu = doing.counts, doing.executed, doing.memory, doing.gpu
-    if is_open(counts, executed, memory):
+    memory, gpu = doing.memory, doing.gpu
+    if is_open(doing.counts, doing.executed, memory):
         return None
     if doing.in_program and memory is not None and memory.written_within_bytes is not None:
         memory = replace(memory, dram_written_bytes=memory.written_within_bytes)
-    demand = demand_of(replace(doing, memory=memory))
+        doing = replace(doing, memory=memory)
+    demand = demand_of(doing)
     if demand is None or not gpu.has_rates:
         return None
     found = Rounds(demand, gpu, EVENTS_US if doing.in_program else 0.0)
     us, parts = found.us(), found.parts
-    followed = executed if demand.is_followed else None
-    unknowns = counts.unknowns or (followed is not None and followed.unknowns)
-    done = [None if followed is None else followed.instructions]
-    moved = []
-    if memory is not None:
-        done.append(memory.l2_bytes)
-        moved = [memory.dram_read_bytes, memory.dram_written_bytes]
-    unknown = None
-    if unknowns and varies((*done, *moved), LEAST_OPEN):
-        unknown = "wide" if varies(done, MOST_OPEN) else "unknown"
     moving = next((part.us for part in parts if part.name == "bandwidth"), 0.0)
-    found_range = range_of(
-        unknown=unknown,
-        is_followed=followed is not None,
-        spills=(doing.resources.local_bytes or 0) > LEAST_LOCAL_BYTES,
-        multiplies=bool(demand.program.pipes.get(TENSOR)),
-        moves=moving > us / 2,
-    )
-    is_alike = devices()[FITTED_TO].target == gpu.target
-    low, high = found_range.around(us, is_alike=is_alike)
+    low, high = _range(doing, demand, moves=moving > us / 2)
+    wider = 1.0 if devices()[FITTED_TO].target == gpu.target else STRANGER
     total = demand.read_bytes + demand.written_bytes
     return Prediction(
         us=us,
         gbs=total / us / 1e3 if total else None,
         copy_gbs=None,
         parts=parts,
-        basis=basis_words(gpu, is_followed=followed is not None),
+        basis=basis_words(gpu, is_followed=demand.is_followed),
         calibrated=gpu.key in MEASURED,
-        low_us=low,
-        high_us=high,
+        low_us=us * low / wider,
+        high_us=us * high * wider,
         busiest=found.busiest(),
     )
 
@@ -97,33 +75,18 @@ def basis_words(gpu: Gpu, *, is_followed: bool = True) -> str:
     return found if is_followed else f"what the source does, {NOT_FOLLOWED}, {found}"
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
-    """The range in which 80% of a class of launches lie, relative to their predicted times."""
-
-    low: float
-    high: float
-
-    def around(self, us: float, *, is_alike: bool) -> tuple[float, float]:
-        """Return the range of times around a predicted time of *us*.
-
-        *is_alike* says whether the GPU has the architecture that was measured.
-        """
-        wider = 1.0 if is_alike else STRANGER
-        return us * self.low / wider, us * self.high * wider
-
-
 RANGES = {
-    "bandwidth": Range(0.88, 1.20),
-    "tensor": Range(0.84, 1.19),
-    "other": Range(0.83, 1.32),
-    "spills": Range(0.77, 1.23),
-    "unknown": Range(0.64, 1.45),
-    "wide": Range(0.60, 1.80),
-    "counted": Range(0.86, 1.36),
-    "counted products": Range(0.83, 1.87),
+    "bandwidth": (0.88, 1.20),
+    "tensor": (0.84, 1.19),
+    "other": (0.83, 1.32),
+    "spills": (0.77, 1.23),
+    "unknown": (0.64, 1.45),
+    "wide": (0.60, 1.80),
+    "counted": (0.86, 1.36),
+    "counted products": (0.83, 1.87),
 }
-"""From 442 launches of kernels of packages that nobody had looked at, on an H200, as they were
+"""The range in which 80% of a class of launches lie, relative to their predicted times. From 442
+launches of kernels of packages that nobody had looked at, on an H200, as they were
 predicted before they were timed; "other" and "unknown" are from the last 110 of these, of which 79%
 lie inside. "wide" is from 15.
 "counted" are launches without a replay of their binary, which was tried on an H100's."""
@@ -138,28 +101,32 @@ LEAST_LOCAL_BYTES = 64
 """Bytes of local memory per thread up to which a launch does not count as spilling."""
 
 
-def range_of(
-    *, unknown: str | None, is_followed: bool, spills: bool, multiplies: bool, moves: bool
-) -> Range:
+def _range(doing: Doing, demand: Demand, *, moves: bool) -> tuple[float, float]:
     """Return the range of a launch, by the errors of its class.
 
-    *unknown* is its class if unknown values change its amount of work, or None. *is_followed* says
-    whether its binary was replayed, *spills* whether its threads keep more than LEAST_LOCAL_BYTES
-    in local memory, *multiplies* whether it uses tensor cores, and *moves* whether device memory
-    takes most of its time. Unknown values make the range no narrower on either side.
+    *moves* says whether device memory takes most of its time. Unknown values make the range no
+    narrower on either side.
     """
-    if not is_followed:
-        found = RANGES["counted products" if multiplies else "counted"]
-    elif spills:
-        found = RANGES["spills"]
+    multiplies = bool(demand.program.pipes.get(TENSOR))
+    if not demand.is_followed:
+        low, high = RANGES["counted products" if multiplies else "counted"]
+    elif (doing.resources.local_bytes or 0) > LEAST_LOCAL_BYTES:
+        low, high = RANGES["spills"]
     elif multiplies:
-        found = RANGES["tensor"]
+        low, high = RANGES["tensor"]
     else:
-        found = RANGES["bandwidth" if moves else "other"]
-    if unknown is None:
-        return found
-    wider = RANGES[unknown]
-    return Range(min(found.low, wider.low), max(found.high, wider.high))
+        low, high = RANGES["bandwidth" if moves else "other"]
+    executed, memory = doing.executed if demand.is_followed else None, doing.memory
+    unknowns = doing.counts.unknowns or (executed is not None and executed.unknowns)
+    done = [None if executed is None else executed.instructions]
+    moved = []
+    if memory is not None:
+        done.append(memory.l2_bytes)
+        moved = [memory.dram_read_bytes, memory.dram_written_bytes]
+    if not unknowns or not varies((*done, *moved), LEAST_OPEN):
+        return low, high
+    wider = RANGES["wide" if varies(done, MOST_OPEN) else "unknown"]
+    return min(low, wider[0]), max(high, wider[1])
 
 
 def is_open(counts: Counts, executed: Executed | None, memory: Memory | None) -> bool:
@@ -222,7 +189,7 @@ def copy_us(total_bytes: int, gpu: Gpu) -> float | None:
         stored_bytes=written,
         missed=1.0,
         first=1.0,
-        again=False,
+        memory=Memory(),
     )
     uneven = written >= LARGE_BYTES and written % WHOLE_BYTES and gpu.target.backend == "cuda"
     return Rounds(demand, gpu).us() - SOONER_US + (UNEVEN_US if uneven else 0.0)

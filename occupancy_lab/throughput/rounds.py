@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
 
-from occupancy_lab.gpus import devices
+from occupancy_lab.gpus import Gpu, devices
 from occupancy_lab.prediction import BESIDE_UNITS, PARTS, Part, Quotient
 from occupancy_lab.throughput.calibrations import (
     FITTED_TO,
@@ -21,14 +21,8 @@ from occupancy_lab.throughput.calibrations import (
     l2_share,
     measured_units,
 )
-from occupancy_lab.throughput.demand import L2_CYCLES, LOCAL_WAITED, MEMORY_CYCLES
+from occupancy_lab.throughput.demand import L2_CYCLES, LOCAL_WAITED, MEMORY_CYCLES, Demand
 from occupancy_lab.work.pipes import ALU, FMA, FP64, ISSUE, LSU, TENSOR, UNIFORM, XU
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.throughput.demand import Demand
 
 CALIBRATE, LAUNCHES = "calibrate here", "launches on an H100"
 """The sources of rates that are not on data sheets."""
@@ -153,7 +147,7 @@ class Rounds:
         share = self.size / active
         bandwidth = self.bandwidth / self.mhz
         through, memory = demand.l2_bytes / programs, demand.moved / programs
-        passed, early = demand.passed / programs, demand.early / programs
+        passed, early = demand.passed / programs, demand.memory.early / programs
         stored = self.stored_cycles()
         return {
             "l2": max(through * most / PORT_BYTES, self.l2_cycles() * each / share),
@@ -161,7 +155,7 @@ class Rounds:
             "bandwidth": max(
                 passed * most / MEMORY_PORT_BYTES,
                 memory * each * active / bandwidth,
-                early * each * active / bandwidth + stored * demand.returned * each / share,
+                early * each * active / bandwidth + stored * demand.memory.returned * each / share,
             ),
             "atomics": demand.atomics / programs * each * active,
             "dispatch": each * DISPATCH_US * active * self.mhz,
@@ -346,30 +340,26 @@ class Rounds:
         where the part does not consist of single programs. The tail is a difference and has no
         rate.
         """
-        amounts = {
-            "launch": (1.0, "launch"),
-            "dispatch": (float(self.demand.programs), "program"),
-            "l2": self._l2_limit[1:],
-            "bandwidth": (self.demand.moved, "B"),
-        }
-        if name == "tail":
-            return None
-        amount, unit = amounts.get(name, (us * self.mhz, "cycles"))
-        return Quotient(
-            amount, unit, amount / us, self._source(name), programs and amount / programs
-        )
-
-    def _source(self, name: str) -> str:
-        units = measured_units(self.gpu)
-        if name == "launch" and "launch_us" in units:
-            return CALIBRATE
-        if name in {"launch", "dispatch", "local", "atomics"}:
-            return LAUNCHES
-        if name == "bandwidth":
-            return self._bandwidth_source()
-        if name == "l2":
-            return f"{self._l2_limit[0]}: {CALIBRATE if 'l2_loads' in units else LAUNCHES}"
-        return "latencies of an H100" if name in {"latency", "code"} else "the architecture's rates"
+        measured = measured_units(self.gpu)
+        amount, unit, source = us * self.mhz, "cycles", "the architecture's rates"
+        match name:
+            case "tail":
+                return None
+            case "launch":
+                amount, unit = 1.0, "launch"
+                source = CALIBRATE if "launch_us" in measured else LAUNCHES
+            case "dispatch":
+                amount, unit, source = float(self.demand.programs), "program", LAUNCHES
+            case "l2":
+                limit, amount, unit = self._l2_limit()
+                source = f"{limit}: {CALIBRATE if 'l2_loads' in measured else LAUNCHES}"
+            case "bandwidth":
+                amount, unit, source = self.demand.moved, "B", self._bandwidth_source()
+            case "local" | "atomics":
+                source = LAUNCHES
+            case "latency" | "code":
+                source = "latencies of an H100"
+        return Quotient(amount, unit, amount / us, source, programs and amount / programs)
 
     def _bandwidth_source(self) -> str:
         active, peak = min(self.demand.programs, self.size), self.gpu.bandwidth_gbs or 1.0
@@ -378,9 +368,8 @@ class Rounds:
         whose = CALIBRATE if "read_gbs" in measured_units(self.gpu) else "the data sheet"
         return f"{self.bandwidth / 1e3 / peak:.3g} of {peak:.4g} GB/s: {whose}"
 
-    @functools.cached_property
     def _l2_limit(self) -> tuple[str, float, str]:
-        """The limiting rate of the L2 cache, the amount of work at this rate, and its unit.
+        """Return the limiting rate of the L2 cache, the amount of work at this rate, and its unit.
 
         The amount is what the launch requests, without L1 hits and merged requests.
         """
@@ -389,20 +378,14 @@ class Rounds:
         port = demand.l2_bytes / programs / PORT_BYTES * self.size / active
         lines, moved = self._l2_limits()
         requests = (program.loaded_lines + program.stored_lines) * programs
-        each = "a cycle and multiprocessor"
+        each, stored = "a cycle and multiprocessor", demand.stored_bytes
         limits = (
             (port, f"{PORT_BYTES:g} B a cycle of {active} multiprocessors", demand.l2_bytes, "B"),
             (lines / self.slices, f"{LOADED_LINES:g} requests {each}", requests, "request"),
             (moved / self.slices, f"{L2_BYTES:g} B {each}", moved * L2_BYTES * programs, "B"),
-            (
-                self.stored_cycles(),
-                f"{STORED_BYTES:g} B {each} of stores",
-                demand.stored_bytes,
-                "B",
-            ),
+            (self.stored_cycles(), f"{STORED_BYTES:g} B {each} of stores", stored, "B"),
         )
-        _, words, amount, unit = max(limits, key=lambda one: one[0])
-        return words, amount, unit
+        return max(limits, key=lambda one: one[0])[1:]
 
     def busiest(self) -> Part | None:
         """Return the unit that is busy for longest, with its time at its peak rate.

@@ -394,10 +394,7 @@ def measure(touch: Touch) -> tuple[Amount, Amount, Amount]:
     codes = cells.codes[first]
     low = high = _counted_pieces(touch, cells, place, tile_runs(touch, codes), min)
     if touch.offset.hidden:
-        offsets = tile_offsets(touch, codes)
-        moved = offsets + far_apart(touch, offsets)
-        runs = runs_of(moved, tile_mask(touch, codes), touch.item_bytes)
-        high = _counted_pieces(touch, cells, place, runs, max)
+        high = _counted_pieces(touch, cells, place, runs_far_apart(touch, codes), max)
     factor = _factor(touch)
     sectors, lines = (
         Amount(factor.low * small, None if factor.high is None else factor.high * large)
@@ -440,8 +437,9 @@ def _counted_pieces(
     return found[0], found[1]
 
 
-def far_apart(touch: Touch, offsets: Any) -> Any:
-    """Return offsets that move elements with different unknown parts far apart."""
+def runs_far_apart(touch: Touch, codes: Any) -> Runs:
+    """Return `tile_runs` where elements with different unknown parts are far apart."""
+    offsets = tile_offsets(touch, codes)
     dims = sorted(frozenset[int]().union(*(one.dims for one in touch.offset.hidden)))
     span = int(offsets.max(initial=0)) - int(offsets.min(initial=0)) + LINE
     span = -(-span // LINE) * LINE
@@ -450,7 +448,8 @@ def far_apart(touch: Touch, offsets: Any) -> Any:
         size = touch.shape[dim]
         index = np.arange(size).reshape(*(size if d == dim else 1 for d in range(len(touch.shape))))
         number = number * size + index
-    return (np.broadcast_to(number, touch.shape).reshape(1, -1)) * span
+    apart = np.broadcast_to(number, touch.shape).reshape(1, -1) * span
+    return runs_of(offsets + apart, tile_mask(touch, codes), touch.item_bytes)
 
 
 def restricted(touch: Touch, box: tuple[slice, ...]) -> Touch:

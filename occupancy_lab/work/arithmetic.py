@@ -166,7 +166,7 @@ def lea(word: int, values: Sequence[Array]) -> Results:
     """Return (a << shift) + b, or for .HI its upper half with c above a, with carries."""
     first, second, third, carry = values
     shift, extended = word >> 75 & 31, bit(word, EXTENDED_BIT)
-    second_negative = slots(word)[0]
+    whole = WORD if extended else WORD + 1
     if bit(word, HIGH_BIT):
         both = first.astype(np.uint64) | third.astype(np.uint64) << np.uint64(32)
         shifted = wide((both >> np.uint64(32 - shift)).astype(np.uint32))
@@ -175,11 +175,8 @@ def lea(word: int, values: Sequence[Array]) -> Results:
     else:
         shifted = wide(first << np.uint32(shift))
         if bit(word, 72):
-            shifted = WORD - shifted if extended else WORD + 1 - shifted
-    if second_negative:
-        total = shifted + (WORD - wide(second) if extended else WORD + 1 - wide(second))
-    else:
-        total = shifted + wide(second)
+            shifted = whole - shifted
+    total = shifted + (whole - wide(second) if slots(word)[0] else wide(second))
     if extended:
         total = total + condition(word, carry, 87)
     return [narrow(total), total > WORD if word >> 81 & 7 != 7 else None]
@@ -244,11 +241,7 @@ def shf(word: int, values: Sequence[Array]) -> Results:
     whole = low.astype(np.uint64) | high.astype(np.uint64) << np.uint64(32)
     if not right:
         moved = shifted_left(whole, amount)
-        return [
-            (moved >> np.uint64(32)).astype(np.uint32)
-            if bit(word, HIGH_BIT)
-            else moved.astype(np.uint32)
-        ]
+        return [(moved >> np.uint64(32) if bit(word, HIGH_BIT) else moved).astype(np.uint32)]
     if bit(word, HIGH_BIT):
         whole = wide(signed(high)).view(np.uint64) if is_signed else high.astype(np.uint64)
     if is_signed:
@@ -268,10 +261,10 @@ def isetp(word: int, values: Sequence[Array]) -> Results:
     first, second, accumulated, lower = values
     if bit(word, SIGNED_BIT):
         first, second = signed(first), signed(second)
-    holds = compared(word >> 76 & 7, first, second)
+    how = word >> 76 & 7
+    holds = compared(how, first, second)
     if bit(word, 72):
         lower = condition(word, lower, 68)
-        how = word >> 76 & 7
         equal = first == second
         if how in {1, 3}:
             holds = (first < second) | equal & lower
@@ -308,26 +301,23 @@ def select(word: int, values: Sequence[Array]) -> Results:
 
 def minmax(word: int, values: Sequence[Array]) -> Results:
     """Return the minimum of a and b where the predicate holds, else the maximum."""
-    first, second, least = values
-    is_signed = bool(bit(word, SIGNED_BIT))
-    return [least_or_most(first, second, condition(word, least, 87), is_signed=is_signed)]
+    return _least_or_most(word, values, SIGNED_BIT)
 
 
 def vector_minmax(word: int, values: Sequence[Array]) -> Results:
     """Return the minimum or maximum of a and b; unknown for halves (.16x2) and .RELU."""
-    first, second, least = values
     if bit(word, HALVES_BIT) or bit(word, RELU_BIT):
         return [None]
-    is_signed = bool(bit(word, VECTOR_SIGNED_BIT))
-    return [least_or_most(first, second, condition(word, least, 87), is_signed=is_signed)]
+    return _least_or_most(word, values, VECTOR_SIGNED_BIT)
 
 
-def least_or_most(first: Array, second: Array, least: Array, *, is_signed: bool) -> Array:
-    """Return the minimum of two numbers where *least* holds, else the maximum."""
-    if is_signed:
+def _least_or_most(word: int, values: Sequence[Array], signed_bit: int) -> Results:
+    first, second, least = values
+    if bit(word, signed_bit):
         first, second = signed(first), signed(second)
+    least = condition(word, least, 87)
     chosen: Array = np.where(least, np.minimum(first, second), np.maximum(first, second))
-    return chosen.astype(np.uint32)
+    return [chosen.astype(np.uint32)]
 
 
 def add_minmax(word: int, values: Sequence[Array]) -> Results:

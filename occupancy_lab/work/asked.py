@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -91,11 +91,6 @@ class Asked:
     places: float = 0.0
     programs: float = 0.0
     """How often a program executes the instruction with a thread whose condition is true."""
-
-    def a_time(self, times: float) -> Asked:
-        """Return the means over *times* executions."""
-        amounts = (one.name for one in fields(self) if one.type == "float")
-        return replace(self, **{name: getattr(self, name) / times for name in amounts})
 
     def add(self, least: Sequence[float], most: Sequence[float]) -> None:
         """Add to the amounts of COUNTED, which lie between *least* and *most*."""

@@ -10,17 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import operations
 from occupancy_lab.work.counts import LINE
 from occupancy_lab.work.operations import WARP, WORD, Decoder
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.threads import Step
+from occupancy_lab.work.threads import Step
 
 PASS = 32 * WORD
 """Bytes of a pass of the 32 banks."""
@@ -191,10 +189,11 @@ class Served:
     """Cycles in which a copy is written to shared memory; for a copy through the L1 cache, the
     cycles of `passes_of_copies`."""
 
-    def a_time(self) -> Served:
-        """Return the means over the recorded executions."""
-        names = ("times", "threads", "wavefronts", "most_wavefronts", "written")
-        return replace(self, **{name: getattr(self, name) / self.times for name in names})
+
+def a_time(recorded: Any, times: float) -> Any:
+    """Return the means over *times* executions of what was recorded of an instruction."""
+    amounts = (one.name for one in fields(recorded) if one.type == "float")
+    return replace(recorded, **{name: getattr(recorded, name) / times for name in amounts})
 
 
 class Serving:
@@ -211,7 +210,8 @@ class Serving:
 
     def means(self) -> dict[int, Served]:
         """Return the means per execution of each instruction by a warp."""
-        return {number: one.a_time() for number, one in self.by_instruction.items() if one.times}
+        some = self.by_instruction.items()
+        return {number: a_time(one, one.times) for number, one in some if one.times}
 
     def visit(  # noqa: PLR0913, PLR0917 - the properties of an access
         self,

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.assumed import Assumption, assumption_words
 from occupancy_lab.errors import BinaryError, TtirError
-from occupancy_lab.work.counts import TOO_LONG, Counts, Executed, total
+from occupancy_lab.work.counts import Counts, total
+from occupancy_lab.work.execution import TOO_LONG, Executed
 from occupancy_lab.workers.forked import in_forks
 from occupancy_lab.workers.messages import from_line, to_line
 
@@ -257,32 +258,27 @@ def _doubts(counts: Counts, executed: Executed) -> Iterator[Doubt]:
     yield from _products(counts, executed)
     if executed.kinds.get("bulk_copies"):
         return  # no instruction says how many bytes these copy
-    for number, operations, instructions, less in (
-        (
-            "bytes that loads ask for",
-            LOADED,
-            {"load", "copy"},
-            f"the compiler leaves out what a thread loads twice or nothing needs, {EDGES}",
-        ),
-        (
-            "bytes that stores write",
-            STORED,
-            {"store"},
-            f"the compiler leaves out what is written again, {EDGES}",
-        ),
-    ):
-        asked = total(one.bytes for one in counts.accesses if one.operation in operations).exact
-        found = total(
-            one.threads * one.thread_bytes
-            for one in executed.accesses
-            if one.operation in instructions
-        ).exact
-        if asked is None or found is None:
-            continue
-        if found < asked * (1 - ROUNDING):
-            yield Doubt(number, asked, found, less)
-        elif found > asked * (1 + ROUNDING) and instructions.isdisjoint({"load"}):
-            yield Doubt(number, asked, found, f"several threads write the same, {EDGES}")
+    asked, found = _moved(counts, executed, LOADED, {"load", "copy"})
+    if found < asked * (1 - ROUNDING):
+        why = f"the compiler leaves out what a thread loads twice or nothing needs, {EDGES}"
+        yield Doubt("bytes that loads ask for", asked, found, why)
+    asked, found = _moved(counts, executed, STORED, {"store"})
+    if found < asked * (1 - ROUNDING):
+        why = f"the compiler leaves out what is written again, {EDGES}"
+        yield Doubt("bytes that stores write", asked, found, why)
+    elif found > asked * (1 + ROUNDING):
+        why = f"several threads write the same, {EDGES}"
+        yield Doubt("bytes that stores write", asked, found, why)
+
+
+def _moved(
+    counts: Counts, executed: Executed, operations: set[str], instructions: set[str]
+) -> tuple[int, int]:
+    """Return the bytes that *operations* and *instructions* move; 0 where either is not exact."""
+    asked = total(one.bytes for one in counts.accesses if one.operation in operations).exact
+    moving = (one for one in executed.accesses if one.operation in instructions)
+    found = total(one.threads * one.thread_bytes for one in moving).exact
+    return (0, 0) if asked is None or found is None else (asked, found)
 
 
 def _products(counts: Counts, executed: Executed) -> Iterator[Doubt]:

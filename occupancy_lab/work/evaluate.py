@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
@@ -16,10 +17,8 @@ from occupancy_lab.assumed import Assumption, elements
 from occupancy_lab.work import floats, tiles, tilewise
 from occupancy_lab.work.counts import VALUES_OF
 from occupancy_lab.work.integers import EXACT, LINEAR, OPERATIONS, SHAPES
+from occupancy_lab.work.module import Module, Operation, Type
 from occupancy_lab.work.tiles import Known, Mask, Number, Root
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.module import Module, Operation, Type
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +94,8 @@ class Evaluator:
 
     def _result(self, operation: Operation, operands: Sequence[Made]) -> Made:
         kind, name = operation.results[0].type, operation.name
-        if function := OF_LAUNCH.get(name):
-            return function(self, operation, operands)
+        if (made := self._position(operation, operands)) is not None:
+            return made
         if change := SHAPES.get(name):
             return _reshaped(change(operation), operands[0], kind)
         if all(isinstance(one, Number | Mask) for one in operands):
@@ -107,6 +106,35 @@ class Evaluator:
         if name == "arith.select" and isinstance(operands[0], Mask):
             return chosen(operands[0], operands[1], operands[2], operation.results[0])
         return self.unknown(operation, operands)
+
+    def _position(  # noqa: PLR0911 - a return for each operation
+        self, operation: Operation, operands: Sequence[Made]
+    ) -> Made | None:
+        """Return a program's number, a position in memory or what is there; None for all else."""
+        match operation.name, operands:
+            case "tt.get_program_id", _:
+                axis = _axis(operation)
+                programs = np.array(self.programs[axis], "int64")
+                return tiles.of_outer(programs[tiles.along(axis, len(programs))])
+            case "tt.get_num_programs", _:
+                return tiles.number(self.grid[_axis(operation)])
+            case "tt.addptr", [Pointer() as pointer, Number() as by]:
+                pointee = operation.results[0].type.pointee
+                by = tiles.scaled(by, pointee.item_bytes if pointee else 1)
+                return replace(pointer, offset=tiles.add(pointer.offset, by))
+            case "tt.advance", [Block() as block, *steps]:
+                moved: Any = map(tiles.add, block.offsets, steps)  # type: ignore[arg-type] # numbers
+                return replace(block, offsets=tuple(moved))
+            case "tt.make_tensor_ptr" | "tt.make_tensor_descriptor", [Pointer() as base, *others]:
+                if all(isinstance(one, Number) for one in others):
+                    numbers: Any = iter(others)
+                    groups = re.findall(r"\[([^\]]*)\]", operation.text)[:3]
+                    parts = [tuple(islice(numbers, one.count("%"))) for one in groups]
+                    return Block(base, *parts)
+            case "tt.load", [pointer, *rest]:
+                mask = rest[0] if rest and isinstance(rest[0], Mask) else None
+                return self.loaded(operation, pointer, mask, rest[1] if len(rest) > 1 else None)
+        return None
 
     def unknown(
         self, operation: Operation, operands: Sequence[Made] = (), index: int = 0, name: str = ""
@@ -140,7 +168,9 @@ class Evaluator:
             return Mask() if given else tiles.false()
         return tilewise.wrapped(tiles.number(given), kind.bits)
 
-    def loaded(self, operation: Operation, pointer: Made, mask: Mask | None, other: Made) -> Made:
+    def loaded(
+        self, operation: Operation, pointer: Made, mask: Mask | None, other: Made | None
+    ) -> Made:
         """Return what a load gives, which is known where the contents of its tensor are."""
         if not isinstance(pointer, Pointer):
             return self.unknown(operation, [pointer])
@@ -293,6 +323,11 @@ def _reshaped(
     return with_numbers(value, [parts[0] if kind.shape else tilewise.settled(parts[0])])
 
 
+def _axis(operation: Operation) -> int:
+    """Return the axis of the grid that an operation is about."""
+    return "xyz".index(operation.text.strip()[:1] or "x")
+
+
 def name_of(operation: Operation) -> str:
     """Return the name of an operation's unknown result."""
     if operation.name == "tt.elementwise_inline_asm":
@@ -307,62 +342,8 @@ def name_of(operation: Operation) -> str:
     return f"the result of {operation.name}"
 
 
-# Positions and pointers
-
-
-def _program(self: Evaluator, operation: Operation, _: Any) -> Made:
-    axis = "xyz".index(operation.text.strip()[:1] or "x")
-    programs = np.array(self.programs[axis], "int64")
-    return tiles.of_outer(programs.reshape(tiles.along(axis, len(programs)).shape))
-
-
-def _programs(self: Evaluator, operation: Operation, _: Any) -> Made:
-    return tiles.number(self.grid["xyz".index(operation.text.strip()[:1] or "x")])
-
-
-def _add_pointer(self: Evaluator, operation: Operation, operands: Any) -> Made:
-    pointer, by = operands
-    kind = operation.results[0].type
-    if not isinstance(pointer, Pointer) or not isinstance(by, Number):
-        return self.unknown(operation, operands)
-    item = kind.pointee.item_bytes if kind.pointee else 1
-    return Pointer(pointer.tensor, tiles.add(pointer.offset, tiles.scaled(by, item)))
-
-
-def _make_block(self: Evaluator, operation: Operation, operands: Any) -> Made:
-    base, *others = operands
-    if not isinstance(base, Pointer) or not all(isinstance(one, Number) for one in others):
-        return self.unknown(operation, operands)
-    groups = [len(re.findall("%", one)) for one in re.findall(r"\[([^\]]*)\]", operation.text)]
-    parts, start = [], 0
-    for count in groups:
-        parts.append(tuple(others[start : start + count]))
-        start += count
-    return Block(base, *parts[:3])
-
-
-def _advance(self: Evaluator, operation: Operation, operands: Any) -> Made:
-    block, *steps = operands
-    if not isinstance(block, Block):
-        return self.unknown(operation, operands)
-    return replace(block, offsets=tuple(map(tiles.add, block.offsets, steps)))
-
-
-def _load(self: Evaluator, operation: Operation, operands: Any) -> Made:
-    pointer, *rest = operands
-    mask = rest[0] if rest and isinstance(rest[0], Mask) else None
-    other = rest[1] if len(rest) > 1 else None
-    return self.loaded(operation, pointer, mask, other)  # type: ignore[arg-type]
-
-
-OF_LAUNCH: dict[str, Callable[..., Made]] = {
-    "tt.get_program_id": _program,
-    "tt.get_num_programs": _programs,
-    "tt.addptr": _add_pointer,
-    "tt.advance": _advance,
-    "tt.make_tensor_ptr": _make_block,
-    "tt.make_tensor_descriptor": _make_block,
-    "tt.load": _load,
-}
-ELEMENTWISE = frozenset({*OPERATIONS, *OF_LAUNCH, *SHAPES} - {"tt.reduce", "tt.scan", "tt.load"})
+ELEMENTWISE = frozenset(
+    {*OPERATIONS, *SHAPES, "tt.get_program_id", "tt.get_num_programs", "tt.addptr", "tt.advance"}
+    | {"tt.make_tensor_ptr", "tt.make_tensor_descriptor"}
+) - {"tt.reduce", "tt.scan"}
 """Operations whose result depends, element by element, on the same elements of the operands."""

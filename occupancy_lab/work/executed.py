@@ -15,8 +15,9 @@ from occupancy_lab.gpus import CudaArchitecture, architectures
 from occupancy_lab.work import operations
 from occupancy_lab.work.asked import Asking
 from occupancy_lab.work.banks import PASS, WARP_GROUP, Served, Serving, product_wavefronts
-from occupancy_lab.work.counts import LINE, NOTHING, Amount, Executed, Loop, Place, SharedAccess
+from occupancy_lab.work.counts import LINE, NOTHING, Amount, Loop, Place
 from occupancy_lab.work.executed_gcn import GcnRun
+from occupancy_lab.work.execution import Executed, SharedAccess
 from occupancy_lab.work.followed import Marks, Run, between
 from occupancy_lab.work.gathers import Gather
 from occupancy_lab.work.line_tables import read_lines

@@ -9,16 +9,14 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import integers, tiles, tilewise
 from occupancy_lab.work.integers import elementwise
+from occupancy_lab.work.module import Operation, Type
 from occupancy_lab.work.tiles import Number
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.module import Operation, Type
 
 KNOWN = frozenset({"f64", "f32", "f16", "bf16"})
 """The types whose numbers are followed."""
@@ -110,19 +108,13 @@ def _library(operation: Operation, operands: Any) -> Any:
 
 
 COMPARISONS = {name.removeprefix("s"): one for name, one in tilewise.COMPARISONS.items()}
-_CONVERTED = _made(lambda one: one)
 LIBRARY: dict[str, Callable[..., Any]] = {
-    "floor": np.floor,
-    "ceil": np.ceil,
-    "trunc": np.trunc,
-    "rint": np.rint,
     "nearbyint": np.rint,
-    "sqrt": np.sqrt,
-    "fabs": np.abs,
-    "fmax": np.fmax,
-    "fmin": np.fmin,
-    "fmod": np.fmod,
+    **{name: getattr(np, name) for name in ("floor", "ceil", "trunc", "rint", "sqrt", "fabs")},
+    **{name: getattr(np, name) for name in ("fmax", "fmin", "fmod")},
 }
+MATHEMATICS = ("floor", "ceil", "sqrt", "exp", "exp2", "log", "log2", "sin", "cos")
+CONVERSIONS = ("arith.extf", "arith.truncf", "tt.fp_to_fp", "arith.sitofp", "arith.uitofp")
 OPERATIONS: dict[str, Callable[..., Any]] = {
     "arith.constant": _constant,
     "arith.select": integers.OPERATIONS["arith.select"],
@@ -137,25 +129,13 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "arith.minimumf": _made(np.minimum),
     "arith.maxnumf": _made(np.fmax),
     "arith.minnumf": _made(np.fmin),
-    "math.floor": _made(np.floor),
-    "math.ceil": _made(np.ceil),
+    **{f"math.{name}": _made(getattr(np, name)) for name in MATHEMATICS},
     "math.absf": _made(np.abs),
-    "math.sqrt": _made(np.sqrt),
     "tt.precise_sqrt": _made(np.sqrt),
     "math.rsqrt": _made(lambda one: 1 / np.sqrt(one)),
-    "math.exp": _made(np.exp),
-    "math.exp2": _made(np.exp2),
-    "math.log": _made(np.log),
-    "math.log2": _made(np.log2),
-    "math.sin": _made(np.sin),
-    "math.cos": _made(np.cos),
     "math.fma": _made(lambda one, other, third: np.float64(one) * other + third),
     "tt.clampf": _made(lambda one, low, high: np.minimum(np.maximum(one, low), high)),
-    "arith.extf": _CONVERTED,
-    "arith.truncf": _CONVERTED,
-    "tt.fp_to_fp": _CONVERTED,
-    "arith.sitofp": _CONVERTED,
-    "arith.uitofp": _CONVERTED,
+    **dict.fromkeys(CONVERSIONS, _made(lambda one: one)),
     "arith.fptosi": _made(_whole),
     "arith.fptoui": _made(_whole),
     "arith.cmpf": _compared,

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from typing import TYPE_CHECKING
 
+from occupancy_lab.work.accesses import Reach
 from occupancy_lab.work.counts import Arithmetic
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.accesses import Reach
-    from occupancy_lab.work.module import Module, Operation
+from occupancy_lab.work.module import Module, Operation, operations_of
 
 ARITHMETIC = ("add", "sub", "mul", "div", "rem", "neg", "maximum", "minimum", "maxnum", "minnum")
 MATHEMATICS = (
@@ -46,7 +43,9 @@ def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
         first, axis = operation.operands[0].type, operation.number("axis")
         length = first.shape[axis] if axis < len(first.shape) else 1
         others = math.prod(first.shape) // max(length, 1)
-        flops, dtype = others * max(length - 1, 0) * _combined(operation), first.dtype
+        bodies = (one for region in operation.regions for one in operations_of(region))
+        combined = sum(ELEMENTWISE.get(one.name, 0) for one in bodies)
+        flops, dtype = others * max(length - 1, 0) * combined, first.dtype
     else:
         flops = ELEMENTWISE.get(name, 0) * math.prod(kind.shape) if kind.is_float else 0
     if not flops:
@@ -54,16 +53,6 @@ def of(operation: Operation, module: Module, reach: Reach) -> Arithmetic | None:
     place, executions = module.place(operation), reach.executions()
     named = name.rpartition(".")[2]
     return Arithmetic(place, named, dtype, executions * flops, executions, kind.shape)
-
-
-def _combined(operation: Operation) -> int:
-    """Return the FLOPs for combining two elements of a reduction."""
-    return sum(
-        ELEMENTWISE.get(one.name, 0)
-        for region in operation.regions
-        for block in region.blocks
-        for one in block.operations
-    )
 
 
 def _dot(operation: Operation, module: Module, reach: Reach) -> Arithmetic:

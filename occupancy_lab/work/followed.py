@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -19,22 +19,24 @@ import numpy as np
 
 from occupancy_lab.errors import unreadable
 from occupancy_lab.work.asked import COUNTED, KEPT_LINES, Asked, Asking
-from occupancy_lab.work.banks import Served
+from occupancy_lab.work.banks import Served, a_time
 from occupancy_lab.work.counts import (
-    LOADS,
     NO_WAIT,
     NOTHING,
-    TOO_LONG,
     Amount,
-    Executed,
-    ExecutedLine,
-    ExecutedLoop,
-    GlobalAccess,
     Loop,
     Place,
     Unknown,
     total,
     weighted,
+)
+from occupancy_lab.work.execution import (
+    LOADS,
+    TOO_LONG,
+    Executed,
+    ExecutedLine,
+    ExecutedLoop,
+    GlobalAccess,
 )
 from occupancy_lab.work.gathers import Gather, gathered
 from occupancy_lab.work.module import UNKNOWN_PLACE
@@ -171,10 +173,14 @@ class Run(ABC):
         if self.counted_ends:
             chosen, ways = self._paths()
         unknown = _unknown_in(ways)
-        endless = self._endless(unknown)
+        endless = {
+            start
+            for header, inside, jump in self._exits()
+            if jump in unknown and header not in self.waiting
+            for start in inside
+        }
         counted = [
-            {start: self._scaled(one, len(chosen)) for start, one in way.executions.items()}
-            for way in ways
+            {start: self._scaled(one) for start, one in way.executions.items()} for way in ways
         ]
         self.executions = executions = {
             start: _between([one[start] for one in counted], endless=start in endless)
@@ -196,9 +202,7 @@ class Run(ABC):
             instructions=total(one.instructions for one in lines),
             kinds=_summed(one.kinds for one in lines),
             lines=lines,
-            loops=tuple(
-                self._loop(header, executions, ways, len(chosen)) for header in self.code.loops
-            ),
+            loops=tuple(self._loop(header, executions, ways) for header in self.code.loops),
             accesses=accesses,
             unknowns=self._unknowns(unknown | self.others, accesses),
         )
@@ -319,23 +323,16 @@ class Run(ABC):
             math.inf if len(chosen) <= FEW_PROGRAMS else MOST_COMPUTED / (threads + AS_LONG_AS),
         )
 
-    def _scaled(self, warps: Any, programs: int) -> float:
-        """Return the warps of the whole launch from those of each of *programs*, or of any one."""
-        if np.size(warps) == 1:
-            return float(np.sum(warps)) * self.programs
-        return float(np.sum(warps)) * self.programs / programs
+    def _scaled(self, warps: Any) -> float:
+        """Return the warps of the whole launch from those of each followed program, or any one."""
+        return float(np.sum(warps)) * self.programs / np.size(warps)
 
-    def _endless(self, unknown: set[int]) -> set[int]:
-        """Return the blocks of loops whose exit condition is not known."""
-        found: set[int] = set()
+    def _exits(self) -> Iterator[tuple[int, set[int], int]]:
+        """Yield each jump out of a loop, behind the first block and all blocks of the loop."""
         for header, inside in self.code.loops.items():
-            if header in self.waiting:
-                continue
-            for start in inside:
-                block = self.code.blocks[start]
-                if block.stop - 1 in unknown and not inside.issuperset(block.successors):
-                    found |= inside
-        return found
+            for block in map(self.code.blocks.__getitem__, inside):
+                if not inside.issuperset(block.successors):
+                    yield header, inside, block.stop - 1
 
     def _asked(
         self, chosen: Any, way: Followed, counted: Mapping[int, float]
@@ -379,7 +376,7 @@ class Run(ABC):
             for number in range(block.start, block.stop):
                 one = by_instruction.get(number)
                 if one is not None and times:
-                    found[number] = one.a_time(times)
+                    found[number] = a_time(one, times)
         return found
 
     def _sample(self, way: Followed, programs: int, most: int) -> Any:
@@ -469,7 +466,7 @@ class Run(ABC):
         return executions.middle
 
     def _loop(
-        self, header: int, executions: Mapping[int, Amount], ways: Sequence[Followed], programs: int
+        self, header: int, executions: Mapping[int, Amount], ways: Sequence[Followed]
     ) -> ExecutedLoop:
         loops = self.code.loops
         inside = loops[header]
@@ -478,7 +475,7 @@ class Run(ABC):
         numbers = [
             number for start in inside for number in range(start, self.code.blocks[start].stop)
         ]
-        entered = [self._scaled(way.entered[header], programs) for way in ways]
+        entered = [self._scaled(way.entered[header]) for way in ways]
         endless = any(
             header in others and executions[outer].high is None
             for outer, others in loops.items()
@@ -498,12 +495,7 @@ class Run(ABC):
     ) -> tuple[Unknown, ...]:
         """Return the unknown values and what depends on them, each line once."""
         ends = {block.stop - 1 for block in self.code.blocks.values() if block.jump is not None}
-        leaves = {
-            self.code.blocks[start].stop - 1
-            for inside in self.code.loops.values()
-            for start in inside
-            if not inside.issuperset(self.code.blocks[start].successors)
-        }
+        leaves = {jump for *_, jump in self._exits()}
         waiting = {
             number
             for header in self.waiting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +14,7 @@ import numpy as np
 
 from occupancy_lab.work import accesses, reuse
 from occupancy_lab.work.accesses import Cells, Runs, Touch
-from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Access, Amount, Footprint, Reuse
+from occupancy_lab.work.counts import GRANULE, LINE, SECTOR, Access, Amount, Footprint
 from occupancy_lab.work.tiles import GRID_AXES, MOST_CELLS, TooLargeError
 
 MOST_RUNS, MOST_MERGED, MOST_KINDS = 2**20, 2**21, 2**14
@@ -25,7 +25,6 @@ FEW_RUNS, RUNS_A_KIND = 2**14, 2**11
 each."""
 QUICK_RUNS, FEW_KINDS = 2**17, 2**6
 """With more runs than this, of fewer kinds, regular repetition is tried first."""
-ENDS = ("starts", "ends")
 WHOLE_LINES = 1.25
 """Stores that touch more than this many times the bytes of their sectors in lines fill their lines
 only in part."""
@@ -109,18 +108,11 @@ def union(several: Iterable[Bytes]) -> tuple[Bytes, ...]:
 
     Raises TooManyRunsError where sets with different steps may overlap and have too many runs.
     """
-    alike: list[list[Bytes]] = []
+    alike: dict[tuple[bytes, ...], list[Bytes]] = defaultdict(list)
     for one in several:
-        if not len(one.starts):
-            continue
-        for others in alike:
-            steps = others[0].steps
-            if len(steps) == len(one.steps) and all(map(np.array_equal, one.steps, steps)):
-                others.append(one)
-                break
-        else:
-            alike.append([one])
-    found = [_together(one) for one in alike]
+        if len(one.starts):
+            alike[tuple(each.tobytes() for each in one.steps)].append(one)
+    found = [_together(one) for one in alike.values()]
     found.sort(key=lambda one: one.bounds)
     if all(one.bounds[1] <= other.bounds[0] for one, other in itertools.pairwise(found)):
         return tuple(found)
@@ -134,7 +126,8 @@ def _together(several: Sequence[Bytes]) -> Bytes:
     first = several[0]
     if len(several) == 1:
         return first
-    starts, ends = (np.concatenate([getattr(x, name) for x in several]) for name in ENDS)
+    starts = np.concatenate([one.starts for one in several])
+    ends = np.concatenate([one.ends for one in several])
     return repeated(merged(starts, ends), first.steps)
 
 
@@ -388,23 +381,19 @@ def pieces(touches: Sequence[Touch]) -> list[tuple[float | None, bool]]:
         if len(runs.starts):
             groups.setdefault(place if touch.offset.hidden else key, {})[place] = runs
     for group in groups.values():
-        starts = np.concatenate([one.starts for one in group.values()])
-        ends = np.concatenate([one.ends for one in group.values()])
-        whole = merged(starts, ends)
+        whole = _together([*group.values()])
         sizes = whole.ends - whole.starts
         for place, runs in group.items():
             own = np.unique(np.searchsorted(whole.starts, runs.starts, "right") - 1)
-            found[place] = float(sizes[own].mean()), _adjoins(touches[place], runs)
+            found[place] = float(sizes[own].mean()), _adjoins(touches[place])
     return found
 
 
-def _adjoins(touch: Touch, granules: Bytes) -> bool:
-    """Return `Access.adjoins`, by one iteration of those that touch *granules*."""
+def _adjoins(touch: Touch) -> bool:
+    """Return `Access.adjoins`, by one iteration of each loop."""
     if not touch.writes:
         return False
-    if len(touch.reach.sizes) > GRID_AXES:
-        granules = _granules(touch, iterations=1)
-    lines = granules.whole(LINE)
+    lines = _granules(touch, iterations=1).whole(LINE)
     return int((lines.ends - lines.starts).sum()) > 2 * LINE * len(lines.starts)
 
 
@@ -422,12 +411,7 @@ def _granules(touch: Touch, iterations: int = TOGETHER) -> Bytes:
         return Bytes(cells.weights, cells.weights)
     first, place = accesses.distinct_rows(cells.codes)
     codes = cells.codes[first]
-    if is_known:
-        runs = accesses.tile_runs(some, codes)
-    else:
-        offsets = accesses.tile_offsets(some, codes)
-        moved = offsets + accesses.far_apart(some, offsets)
-        runs = accesses.runs_of(moved, accesses.tile_mask(some, codes), some.item_bytes)
+    runs = (accesses.tile_runs if is_known else accesses.runs_far_apart)(some, codes)
     index, shift = accesses.runs_at(runs, cells.starts, place)
     starts, ends = runs.starts[index] + shift, runs.ends[index] + shift
     return merged(starts // GRANULE * GRANULE, -(-ends // GRANULE) * GRANULE)
@@ -485,12 +469,7 @@ def footprints(
         return tuple(found)
     schedule = reuse.Schedule(grid, max(resident, 1))
     again = _touched_again(several, wholes, schedule, counted)
-    return tuple(
-        one
-        if (own := again.get(one.tensor)) is None
-        else replace(one, again=own[0], rewritten=own[1], resumed=own[2], late=own[3])
-        for one in found
-    )
+    return tuple(replace(one, **again.get(one.tensor, {})) for one in found)
 
 
 def _whole(several: Sequence[Accessed], unit: int) -> int | None:
@@ -515,10 +494,10 @@ def _touched_again(
     wholes: Mapping[str | None, int],
     schedule: reuse.Schedule,
     counted: Sequence[Access],
-) -> dict[str | None, Sequence[tuple[Reuse, ...]]]:
+) -> dict[str | None, dict[str, Any]]:
     """Return what is read and written again of each tensor whose distinct bytes *wholes* has.
 
-    The results are `again`, `rewritten`, `resumed` and `late` of a Footprint.
+    The results are the fields of a Footprint.
     """
     asked: Counter[str | None] = Counter()
     read: set[str | None] = set()
@@ -533,7 +512,7 @@ def _touched_again(
     large = [one for one, size in wholes.items() if size > SMALL_SHARE * whole]
     often = [one for one in large if asked[one] > wholes[one]]
     by_lines = [one for one in large if one in in_part - read]
-    found: dict[str | None, Any] = dict.fromkeys(wholes, ((), (), (), ()))
+    found: dict[str | None, dict[str, Any]] = {one: {"again": ()} for one in wholes}
     if not (often or by_lines) or whole < reuse.LEAST_DISTANCE:
         return found
     when = reuse.moments([one.touch for one in several], [one.asked.low for one in several])
@@ -551,7 +530,11 @@ def _touched_again(
     for name in {*often, *by_lines}:
         size = sum(LINE * access.lines.low for access in counted if access.tensor == name)
         resumed = reuse.steps_of(lines.get(name, []), size, schedule).rewritten
-        again, written = steps[name].again, steps[name].rewritten
-        by_distance = ((again, between), (written, between), (resumed, between), (written, fresh))
-        found[name] = [reuse.reuses(*one, schedule.share) for one in by_distance]
+        own = steps[name]
+        found[name] = {
+            "again": reuse.reuses(own.again, between, schedule.share),
+            "rewritten": reuse.reuses(own.rewritten, between, schedule.share),
+            "resumed": reuse.reuses(resumed, between, schedule.share),
+            "late": reuse.reuses(own.rewritten, fresh, schedule.share),
+        }
     return found

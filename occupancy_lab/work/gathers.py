@@ -8,16 +8,12 @@ loaded before. Threads are assumed to request places of a table at random.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from occupancy_lab.work.banks import PASS
-from occupancy_lab.work.counts import LINE, LOADS, SECTOR
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from occupancy_lab.work.counts import Counts, GlobalAccess, Place
+from occupancy_lab.work.counts import LINE, SECTOR, Counts, Place
+from occupancy_lab.work.execution import LOADS, GlobalAccess
 
 SMALL_BYTES = 16 * 1024
 """The size of a small table; the least L1 cache that Triton leaves on an H100 is 28 KiB."""

@@ -10,16 +10,13 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.work import tiles, tilewise
+from occupancy_lab.work.module import Operation
 from occupancy_lab.work.tiles import Known, Mask, Number, Tile
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.module import Operation
-
 
 # Constants
 
@@ -75,12 +72,13 @@ def _multiply(operation: Operation, operands: Any) -> Any:
     return tilewise.multiplied(one, other)
 
 
-def elementwise(function: Callable[..., Any]) -> Callable[..., Any]:
+def elementwise(function: Callable[..., Any], *, unsigned: bool = False) -> Callable[..., Any]:
     """Return the evaluator of an operation that applies *function* to each element."""
 
     def made(operation: Operation, operands: Any) -> Any:
         truth = operation.results[0].type.element == "i1"
-        return tilewise.elementwise(function, operands, truth=truth)
+        own = _unsigned(function, operation) if unsigned else function
+        return tilewise.elementwise(own, operands, truth=truth)
 
     return made
 
@@ -92,8 +90,7 @@ def _divided(rounded: Callable[..., Any], *, unsigned: bool = False) -> Callable
             return one
         if one.low >= 0 and other.is_constant and other.const > 0 and rounded is not _ceiling:
             return tilewise.floor_divided(one, other.const)
-        function = _unsigned(rounded, operation) if unsigned else rounded
-        return elementwise(function)(operation, operands)
+        return elementwise(rounded, unsigned=unsigned)(operation, operands)
 
     return made
 
@@ -109,8 +106,7 @@ def _remainder(*, unsigned: bool = False) -> Callable[..., Any]:
                 return one
             quotient = tilewise.floor_divided(one, divisor)
             return tiles.add(one, tiles.scaled(quotient, -divisor))
-        rest = _unsigned(_rest, operation) if unsigned else _rest
-        return elementwise(rest)(operation, operands)
+        return elementwise(_rest, unsigned=unsigned)(operation, operands)
 
     return made
 
@@ -145,22 +141,15 @@ def _unsigned(function: Callable[..., Any], operation: Operation) -> Callable[..
     return made
 
 
-def _least(sign: int) -> Callable[..., Any]:
+def _least(sign: int, *, unsigned: bool = False) -> Callable[..., Any]:
     def made(operation: Operation, operands: Any) -> Any:
         if _both_masks(operands):
             return elementwise(operator.and_ if sign > 0 else operator.or_)(operation, operands)
+        if unsigned and any(one.low < 0 for one in operands):
+            function = np.minimum if sign > 0 else np.maximum
+            return elementwise(function, unsigned=True)(operation, operands)
         one, other = (tiles.scaled(each, sign) for each in operands)
         return tiles.scaled(tilewise.least(one, other), sign)
-
-    return made
-
-
-def _least_unsigned(sign: int) -> Callable[..., Any]:
-    def made(operation: Operation, operands: Any) -> Any:
-        if _both_masks(operands) or all(one.low >= 0 for one in operands):
-            return _least(sign)(operation, operands)
-        function = np.minimum if sign > 0 else np.maximum
-        return elementwise(_unsigned(function, operation))(operation, operands)
 
     return made
 
@@ -200,22 +189,17 @@ def _shifted_right(*, unsigned: bool) -> Callable[..., Any]:
         one, by = operands
         if one.low >= 0 and by.is_constant and 0 <= by.const < 63:  # noqa: PLR2004
             return tilewise.floor_divided(one, 1 << by.const)
-        function = _unsigned(operator.rshift, operation) if unsigned else operator.rshift
-        return elementwise(function)(operation, operands)
+        return elementwise(operator.rshift, unsigned=unsigned)(operation, operands)
 
     return made
-
-
-_UNSIGNED = {"ult": "slt", "ule": "sle", "ugt": "sgt", "uge": "sge"}
 
 
 def _compare(operation: Operation, operands: Any) -> Any:
     how = operation.text.split(",")[0].strip()
     one, other = map(tilewise.as_number, operands)
-    signed = _UNSIGNED.get(how, how)
+    signed = f"s{how[1:]}" if how.startswith("u") else how
     if signed != how and (one.low < 0 or other.low < 0) and operation.operands[0].type.bits > 1:
-        function = _unsigned(tilewise.COMPARISONS[signed], operation)
-        return tilewise.elementwise(function, [one, other], truth=True)
+        return elementwise(tilewise.COMPARISONS[signed], unsigned=True)(operation, [one, other])
     return tilewise.compared(signed, one, other)
 
 
@@ -247,8 +231,8 @@ def _cast(*, signed: bool) -> Callable[..., Any]:
 def _high_half(operation: Operation, operands: Any) -> Any:
     if operation.operands[0].type.bits > 32:  # noqa: PLR2004
         return None
-    high = _unsigned(lambda x, y: x * y >> np.uint64(32), operation)
-    return elementwise(high)(operation, operands)
+    high = elementwise(lambda x, y: x * y >> np.uint64(32), unsigned=True)
+    return high(operation, operands)
 
 
 # Along dimensions
@@ -357,8 +341,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "arith.remui": _remainder(unsigned=True),
     "arith.minsi": _least(1),
     "arith.maxsi": _least(-1),
-    "arith.minui": _least_unsigned(1),
-    "arith.maxui": _least_unsigned(-1),
+    "arith.minui": _least(1, unsigned=True),
+    "arith.maxui": _least(-1, unsigned=True),
     "arith.andi": _and,
     "arith.ori": _or,
     "arith.xori": _xor,

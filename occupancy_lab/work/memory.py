@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any
 
+from occupancy_lab.gpus import Gpu
+from occupancy_lab.values import Resources, Work
 from occupancy_lab.work import pieces
-from occupancy_lab.work.counts import NOTHING, SECTOR, Amount, LocalReuse, total
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.values import Resources, Work
-    from occupancy_lab.work.counts import Access, Counts, Executed, Footprint, Reuse
+from occupancy_lab.work.counts import (
+    NOTHING,
+    SECTOR,
+    Access,
+    Amount,
+    Counts,
+    Footprint,
+    Reuse,
+    total,
+)
+from occupancy_lab.work.execution import Executed, LocalReuse
 
 PARTITIONED = frozenset({"sm_80", "sm_90", "sm_100", "sm_103"})
 """Architectures whose L2 cache has two partitions. Each caches what the multiprocessors beside it
@@ -58,21 +62,21 @@ WIDEST = 16
 class Memory:
     """The bytes that a launch moves, by where they are served; None means not known."""
 
-    l2_bytes: Amount | None
+    l2_bytes: Amount | None = None
     """Bytes that its programs request from the L2 cache and write to it: whole sectors of 32 bytes,
     less those that hit in the L1 cache."""
-    dram_read_bytes: Amount | None
+    dram_read_bytes: Amount | None = None
     """Bytes that device memory delivers: each tensor once, plus what the L2 cache has evicted."""
-    dram_written_bytes: Amount | None
+    dram_written_bytes: Amount | None = None
     """Bytes that are finally written to device memory: each once, and at unknown addresses again
     where the L2 cache has evicted them in between."""
-    written_within_bytes: Amount | None
+    written_within_bytes: Amount | None = None
     """The part of these that is written before the launch ends, as a profiler counts; the rest is
     still in the L2 cache."""
-    once_read_bytes: Amount | None
+    once_read_bytes: Amount | None = None
     """Bytes that device memory delivers if the cache evicts nothing and no register is spilled:
     each byte once."""
-    once_written_bytes: Amount | None
+    once_written_bytes: Amount | None = None
     """The same for bytes that are written."""
     read_cost: float = 1.0
     """The time that device memory takes for these reads, relative to as many bytes in long
@@ -150,9 +154,7 @@ class LocalMemory:
         if room is None:
             return Amount(once, self.stored.high)
         share = self._mean(self.reuse.stored, room, lambda one: beyond(one, LOCAL_FARTHEST))
-        low = max(once, round(self.stored.low * share))
-        high = self.stored.high
-        return Amount(low, None if high is None else max(low, round(high * share)))
+        return self.stored.scaled(share).at_least(once)
 
     def _mean(
         self, distances: Sequence[float], room: int, share: Callable[[float], float]
@@ -210,22 +212,16 @@ def moved(
 
     None where neither is known. *local* and *hits* are those of `memory`.
     """
-    found = Memory(*(None,) * 6) if counts is None else memory(counts, gpu, local, hits)
-    said: dict[str, Any] = {
-        name: Amount.of(number)
-        for name, number in (
-            ("dram_read_bytes", given.read_bytes),
-            ("once_read_bytes", given.read_bytes),
-            ("dram_written_bytes", given.written_bytes),
-            ("once_written_bytes", given.written_bytes),
-        )
-        if number is not None
-    }
+    found = Memory() if counts is None else memory(counts, gpu, local, hits)
+    said: dict[str, Amount | None] = {}
+    if given.read_bytes is not None:
+        said["dram_read_bytes"] = said["once_read_bytes"] = Amount.of(given.read_bytes)
+    if given.written_bytes is not None:
+        said["dram_written_bytes"] = said["once_written_bytes"] = Amount.of(given.written_bytes)
+        said["written_within_bytes"] = None
     if counts is None and not said:
         return None
-    if given.written_bytes is not None:
-        said["written_within_bytes"] = None
-    return replace(found, **said, given=bool(said))
+    return replace(found, **said, given=bool(said))  # type: ignore[arg-type] # amounts
 
 
 def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: float = 0.0) -> Memory:
@@ -235,88 +231,7 @@ def memory(counts: Counts, gpu: Gpu, local: LocalMemory | None = None, hits: flo
     memory delivers each byte once, and again where the last cache has evicted it before the
     launch reads it again.
     """
-    asked = _through(counts, gpu, hits)
-    tensors = counts.footprints
-    once = total(_once_read(one, counts, gpu) for one in tensors)
-    once_written = total(
-        one.written_whole.at_most(_asked(_stores(one, counts)).high) for one in tensors
-    )
-    room: float | None = _kept(counts, gpu)
-    cache, whole = last_cache(gpu), (once + once_written).high
-    frames = 0 if local is None else local.bytes
-    if whole is not None and room is not None and whole + frames <= room:
-        room = math.inf
-    flows = {one: _flow(one, counts, gpu, room, frames) for one in tensors}
-    reads = total(one.given for one in flows.values())
-    written = total(one.stored for one in flows.values())
-    came = sum(_filled(one, flow.given, counts, gpu) for one, flow in flows.items())
-    if local is not None:
-        asked += local.loaded + local.stored
-        read, taken = local.read(cache), local.written(capacity(gpu))
-        reads += read
-        written += taken
-        came += read.low
-    within = _written_within(written, came, gpu)
-    found = Memory(asked, reads, written, within, once, once_written)
-    if is_granular(gpu):
-        found = _with_costs(found, counts, gpu, flows, came, room, frames)
-    if local is None or cache is None:
-        return found
-    return replace(
-        found,
-        local_lost=local.lost(cache),
-        local_read_bytes=read.low,
-        local_written_bytes=taken.low,
-    )
-
-
-def _with_costs(  # noqa: PLR0913, PLR0917 - what the launch moves, and where it may stay
-    moved: Memory,
-    counts: Counts,
-    gpu: Gpu,
-    flows: Mapping[Footprint, Flow],
-    came: int,
-    kept: float | None,
-    frames: int,
-) -> Memory:
-    """Return what is *moved* with its costs, and with the rest of sectors written in part.
-
-    *came*, *kept* and *frames* are as in `_written_within` and `_flow`.
-    """
-    reads, taken = moved.dram_read_bytes or NOTHING, moved.dram_written_bytes or NOTHING
-    cache = last_cache(gpu)
-    room = None if cache is None else pieces.ROOM * cache
-    stores = {one: _stores(one, counts) for one in flows}
-    in_part = {}
-    for one, some in stores.items():
-        unknown = not all(store.is_known for store in some)
-        flow = pieces.Early(
-            twice=flows[one].twice,
-            resumed=_lost(one.resumed, kept, frames),
-            stays=_stays(one, _asked(some), counts, gpu) or 0.0 if unknown else 0.0,
-        )
-        in_part[one] = pieces.early(some, one, flow, room, partial(_lost, frames=frames))
-    filled = total(one.filled for one in in_part.values())
-    read_time = sum(
-        own.given.most * pieces.read_cost(_loads(one, counts)) for one, own in flows.items()
-    )
-    read_time += reads.most - total(flow.given for flow in flows.values()).most
-    read_time += sum(one.slow for one in in_part.values())
-    reads += filled
-    costs = {one: pieces.written_cost(stores[one], one, own) for one, own in in_part.items()}
-    known = {one: own for one, own in in_part.items() if own.filled.is_exact and own.filled.low}
-    asked = {one: _asked(stores[one]).most for one in known}
-    again = [size - one.written_whole.most - flows[one].twice for one, size in asked.items()]
-    return replace(
-        moved,
-        dram_read_bytes=reads,
-        written_within_bytes=_written_within(taken, came, gpu, filled),
-        once_read_bytes=(moved.once_read_bytes or NOTHING) + filled,
-        read_cost=read_time / max(reads.most, 1.0),
-        written_cost=pieces.mean([(flows[one].stored.most, cost) for one, cost in costs.items()]),
-        early=sum(own.slow + own.filled.low * costs[one] for one, own in known.items()),
-        returned=max(sum(again), 0.0) / max(sum(asked.values()), 1.0),
-    )
+    return _Traffic(counts, gpu, local).memory(hits)
 
 
 def last_cache(gpu: Gpu) -> int | None:
@@ -342,64 +257,6 @@ def capacity(gpu: Gpu) -> int | None:
 def is_granular(gpu: Gpu) -> bool:
     """Tell whether device memory delivers whole granules; otherwise it delivers sectors."""
     return gpu.target.name in PARTITIONED
-
-
-def _through(counts: Counts, gpu: Gpu, hits: float) -> Amount:
-    """Return the bytes that programs request from the L2 cache and write to it.
-
-    Of the sectors that they load, the share *hits* is in the L1 cache. Of a table that fits easily
-    into it, a program loads each sector at most once, wherever in it the addresses are that are not
-    known.
-    """
-    room = (gpu.architecture.l1_bytes or 0) * EASILY
-    sizes = {
-        one.tensor: -(-one.size // SECTOR) * SECTOR
-        for one in counts.footprints
-        if one.size is not None and one.size <= room and one.written.high == 0
-    }
-    looked_up = dict.fromkeys(sizes, NOTHING)
-    found = NOTHING
-    for one in counts.accesses:
-        if one.tensor in sizes and not one.is_known:
-            looked_up[one.tensor] += one.sectors * SECTOR
-        else:
-            found += (one.sectors * SECTOR).scaled(1.0 - hits if one.reads else 1.0)
-    limited = (one.at_most(counts.programs * sizes[name]) for name, one in looked_up.items())
-    return found + total(limited)
-
-
-def _asked(accesses: Sequence[Access]) -> Amount:
-    return total(one.sectors * SECTOR for one in accesses)
-
-
-def _loads(tensor: Footprint, counts: Counts) -> list[Access]:
-    return [one for one in counts.accesses if one.reads and one.tensor == tensor.tensor]
-
-
-def _stores(tensor: Footprint, counts: Counts) -> list[Access]:
-    return [one for one in counts.accesses if one.writes and one.tensor == tensor.tensor]
-
-
-def _copies(tensor: Footprint, counts: Counts, gpu: Gpu) -> float:
-    """Return the mean number of copies of each byte of a tensor in the last cache."""
-    if gpu.target.name not in PARTITIONED:
-        return 1.0
-    loads = _loads(tensor, counts)
-    is_own = bool(loads) and all(
-        one.sectors.is_exact and one.sectors.low * SECTOR <= OWN * one.unique_bytes.low
-        for one in loads
-    )
-    return OWN_COPIES if is_own and not tensor.written_whole.low else COPIES
-
-
-def _kept(counts: Counts, gpu: Gpu) -> int | None:
-    """Return how many distinct bytes of a launch fit in the last cache; None where not known."""
-    cache = last_cache(gpu)
-    sizes = [(one, _touched(one).low) for one in counts.footprints]
-    whole = sum(size for _, size in sizes)
-    if cache is None or not whole:
-        return capacity(gpu)
-    return round(cache * whole / sum(size * _copies(one, counts, gpu) for one, size in sizes))
 
 
 def repeated(moved: Memory, counts: Counts | None, gpu: Gpu, between: int = 0) -> Memory:
@@ -448,70 +305,12 @@ def _touched(tensor: Footprint) -> Amount:
     return Amount(max(read.low, written.low), most)
 
 
-def _filled(tensor: Footprint, given: Amount, counts: Counts, gpu: Gpu) -> int:
-    """Return the bytes of a tensor that enter the L2 cache and are not overwritten there.
-
-    They enter once for each copy that the cache holds. A tensor that is also written takes no extra
-    room.
-    """
-    if tensor.written_whole.low >= tensor.read_whole.low:
-        return 0
-    asked = _asked(_loads(tensor, counts)).low
-    return max(min(asked, round(_copies(tensor, counts, gpu) * given.low)), given.low)
-
-
-def _written_within(written: Amount, came: int, gpu: Gpu, early: Amount = NOTHING) -> Amount | None:
-    """Return how many of the *written* bytes reach device memory before the launch ends.
-
-    At its end the L2 cache holds the most recent data. The written share of that is the written
-    share of all data that *came* into the cache, but at most STAYS. What is written *early* is not
-    in it.
-    """
-    cache = gpu.l2_bytes
-    if cache is None or gpu.infinity_cache_bytes is not None:
-        return None
-
-    def taken(number: int, first: int) -> int:
-        later = max(number - first, 0)
-        share = later / (came + later) if later else 0.0
-        return number - min(later, round(cache * min(STAYS, RECENT * share)))
-
-    high = None if written.high is None else taken(written.high, early.high or 0)
-    return Amount(taken(written.low, early.low), high)
-
-
-def _fetched(loads: Sequence[Access], gpu: Gpu) -> Amount:
-    """Return the bytes that *loads* request, with no hits in any cache."""
-    return pieces.fetched_bytes(loads) if is_granular(gpu) else _asked(loads)
-
-
-def _once_read(tensor: Footprint, counts: Counts, gpu: Gpu) -> Amount:
-    """Return the bytes of a tensor that device memory delivers if each is delivered once."""
-    once = tensor.read_whole
-    if is_granular(gpu):
-        once += Amount.of(max((tensor.read_granules or 0) - once.low, 0))
-    return once.at_most(_fetched(_loads(tensor, counts), gpu).high)
-
-
-def _delivered(
-    tensor: Footprint, counts: Counts, gpu: Gpu, room: float | None, frames: int
-) -> Amount:
-    """Return the bytes of a tensor that device memory delivers, with *room* bytes of cache.
-
-    *frames* is the local memory of all resident threads, which is touched between any two accesses
-    as well.
-    """
-    once, loads = _once_read(tensor, counts, gpu), _loads(tensor, counts)
-    asked = _fetched(loads, gpu)
-    if tensor.again is None or not all(one.is_known for one in loads):
-        return _missed(tensor, once, asked, counts, gpu)
-    if room is None:
-        return Amount(once.low, None if asked.high is None else max(asked.high, once.high or 0))
-    return once + Amount.of(_lost(tensor.again, room, frames))
+def _asked(accesses: Iterable[Access]) -> Amount:
+    return total(one.sectors * SECTOR for one in accesses)
 
 
 @dataclass(frozen=True, slots=True)
-class Flow:
+class _Flow:
     """The bytes of a tensor between the last cache and device memory."""
 
     given: Amount
@@ -522,54 +321,235 @@ class Flow:
     """The bytes of these that are written again later."""
 
 
-def _flow(tensor: Footprint, counts: Counts, gpu: Gpu, room: float | None, frames: int) -> Flow:
-    twice, stores = _lost(tensor.rewritten, room, frames), _stores(tensor, counts)
-    asked = _asked(stores)
-    stored = tensor.written_whole.at_most(asked.high)
-    if not all(one.is_known for one in stores):
-        stored = _missed(tensor, stored, asked, counts, gpu)
-    given = _delivered(tensor, counts, gpu, room, frames)
-    return Flow(given, stored + Amount.of(twice), twice)
+class _Traffic:
+    """The traffic of a launch and of its *local* memory, beginning with what the caches hold."""
 
+    def __init__(self, counts: Counts, gpu: Gpu, local: LocalMemory | None) -> None:
+        self.counts, self.gpu, self.local = counts, gpu, local
+        self.frames = 0 if local is None else local.bytes
+        """The local memory of all resident threads, which is touched between any two accesses."""
+        tensors = counts.footprints
+        self.once = total(map(self.once_read, tensors))
+        self.once_written = total(
+            one.written_whole.at_most(_asked(self.stores(one)).high) for one in tensors
+        )
+        self.room = self.kept()
+        whole = (self.once + self.once_written).high
+        if whole is not None and self.room is not None and whole + self.frames <= self.room:
+            self.room = math.inf
+        self.flows = {one: self.flow(one) for one in tensors}
 
-def _lost(again: Sequence[Reuse], room: float | None, frames: int) -> int:
-    """Return how many of the bytes touched *again* have left *room* bytes of cache in between."""
-    if room is None or room == math.inf:
-        return 0
-    return round(sum(one.bytes * LOST.cdf((one.distance + frames) / room) for one in again))
+    def memory(self, hits: float) -> Memory:
+        """Return the bytes that the launch moves, where the share *hits* of its loads hit in L1."""
+        asked, local, cache = self.through(hits), self.local, last_cache(self.gpu)
+        reads = total(one.given for one in self.flows.values())
+        written = total(one.stored for one in self.flows.values())
+        came = sum(self.filled(one, flow.given) for one, flow in self.flows.items())
+        if local is not None:
+            asked += local.loaded + local.stored
+            read, taken = local.read(cache), local.written(capacity(self.gpu))
+            reads += read
+            written += taken
+            came += read.low
+        within = self.written_within(written, came)
+        found = Memory(asked, reads, written, within, self.once, self.once_written)
+        if is_granular(self.gpu):
+            found = self.with_costs(found, reads, written, came)
+        if local is None or cache is None:
+            return found
+        return replace(
+            found,
+            local_lost=local.lost(cache),
+            local_read_bytes=read.low,
+            local_written_bytes=taken.low,
+        )
 
+    def with_costs(self, moved: Memory, reads: Amount, taken: Amount, came: int) -> Memory:
+        """Return what is *moved* with its costs, and with the rest of sectors written in part.
 
-def _missed(tensor: Footprint, once: Amount, asked: Amount, counts: Counts, gpu: Gpu) -> Amount:
-    """Return the bytes of a tensor that move where it is not known what is touched again, and when.
+        *came* is as in `written_within`.
+        """
+        flows, cache = self.flows, last_cache(self.gpu)
+        room = None if cache is None else pieces.ROOM * cache
+        stores = {one: self.stores(one) for one in flows}
+        in_part = {}
+        for one, some in stores.items():
+            unknown = not all(store.is_known for store in some)
+            flow = pieces.Early(
+                twice=flows[one].twice,
+                resumed=self.lost(one.resumed, self.room),
+                stays=self.stays(one, _asked(some)) or 0.0 if unknown else 0.0,
+            )
+            in_part[one] = pieces.early(some, one, flow, room, self.lost)
+        filled = total(one.filled for one in in_part.values())
+        read_time = sum(
+            own.given.most * pieces.read_cost(self.loads(one)) for one, own in flows.items()
+        )
+        read_time += reads.most - total(flow.given for flow in flows.values()).most
+        read_time += sum(one.slow for one in in_part.values())
+        reads += filled
+        costs = {one: pieces.written_cost(stores[one], one, own) for one, own in in_part.items()}
+        known = {one: own for one, own in in_part.items() if own.filled.is_exact and own.filled.low}
+        asked = {one: _asked(stores[one]).most for one in known}
+        again = [size - one.written_whole.most - flows[one].twice for one, size in asked.items()]
+        written = [(flows[one].stored.most, cost) for one, cost in costs.items()]
+        return replace(
+            moved,
+            dram_read_bytes=reads,
+            written_within_bytes=self.written_within(taken, came, filled),
+            once_read_bytes=self.once + filled,
+            read_cost=read_time / max(reads.most, 1.0),
+            written_cost=pieces.mean(written),
+            early=sum(own.slow + own.filled.low * costs[one] for one, own in known.items()),
+            returned=max(sum(again), 0.0) / max(sum(asked.values()), 1.0),
+        )
 
-    They are at most those of random places. Each byte moves *once* at least, and the launch has
-    *asked* for them.
-    """
-    if asked.high is None:
-        return Amount(once.low, None)
-    stays = _stays(tensor, asked, counts, gpu)
-    size = asked.most if tensor.size is None else tensor.size
-    most = (
-        asked.most if stays is None else max(asked.most * math.exp(-stays), min(asked.most, size))
-    )
-    return Amount(once.low, max(round(most), once.low))
+    def through(self, hits: float) -> Amount:
+        """Return the bytes that programs request from the L2 cache and write to it.
 
+        Of the sectors that they load, the share *hits* is in the L1 cache. Of a table that fits
+        easily into it, a program loads each sector at most once, wherever in it the addresses are
+        that are not known.
+        """
+        room = (self.gpu.architecture.l1_bytes or 0) * EASILY
+        sizes = {
+            one.tensor: -(-one.size // SECTOR) * SECTOR
+            for one in self.counts.footprints
+            if one.size is not None and one.size <= room and one.written.high == 0
+        }
+        looked_up = dict.fromkeys(sizes, NOTHING)
+        found = NOTHING
+        for one in self.counts.accesses:
+            if one.tensor in sizes and not one.is_known:
+                looked_up[one.tensor] += one.sectors * SECTOR
+            else:
+                found += (one.sectors * SECTOR).scaled(1.0 - hits if one.reads else 1.0)
+        programs = self.counts.programs
+        return found + total(one.at_most(programs * sizes[name]) for name, one in looked_up.items())
 
-def _stays(tensor: Footprint, asked: Amount, counts: Counts, gpu: Gpu) -> float | None:
-    """Return how long bytes of a tensor stay in the last cache, where addresses are not known.
+    def loads(self, tensor: Footprint) -> list[Access]:
+        """Return the accesses that read a tensor."""
+        return [one for one in self.counts.accesses if one.reads and one.tensor == tensor.tensor]
 
-    It is the number of bytes that the launch requests of the tensor in that time, relative to the
-    size of the tensor. The cache has fewer copies of what is written. None where it is not known.
-    """
-    room = capacity(gpu)
-    if room is None or not asked.most:
-        return None
-    if tensor.written_whole.most and gpu.target.name in PARTITIONED:
-        room = round(room * COPIES / OWN_COPIES)
-    size = tensor.size or asked.most
-    whole = total(map(_touched, counts.footprints)).most
-    others = max(whole - _touched(tensor).most, 0.0)
-    return pieces.turnover(asked.most, size, others, room)
+    def stores(self, tensor: Footprint) -> list[Access]:
+        """Return the accesses that write a tensor."""
+        return [one for one in self.counts.accesses if one.writes and one.tensor == tensor.tensor]
+
+    def copies(self, tensor: Footprint) -> float:
+        """Return the mean number of copies of each byte of a tensor in the last cache."""
+        if self.gpu.target.name not in PARTITIONED:
+            return 1.0
+        loads = self.loads(tensor)
+        is_own = bool(loads) and all(
+            one.sectors.is_exact and one.sectors.low * SECTOR <= OWN * one.unique_bytes.low
+            for one in loads
+        )
+        return OWN_COPIES if is_own and not tensor.written_whole.low else COPIES
+
+    def kept(self) -> float | None:
+        """Return how many distinct bytes fit in the last cache; None where not known."""
+        cache = last_cache(self.gpu)
+        sizes = [(one, _touched(one).low) for one in self.counts.footprints]
+        whole = sum(size for _, size in sizes)
+        if cache is None or not whole:
+            return capacity(self.gpu)
+        return round(cache * whole / sum(size * self.copies(one) for one, size in sizes))
+
+    def filled(self, tensor: Footprint, given: Amount) -> int:
+        """Return the bytes of a tensor that enter the L2 cache and are not overwritten there.
+
+        They enter once for each copy that the cache holds. A tensor that is also written takes no
+        extra room.
+        """
+        if tensor.written_whole.low >= tensor.read_whole.low:
+            return 0
+        asked = _asked(self.loads(tensor)).low
+        return max(min(asked, round(self.copies(tensor) * given.low)), given.low)
+
+    def written_within(self, written: Amount, came: int, early: Amount = NOTHING) -> Amount | None:
+        """Return how many of the *written* bytes reach device memory before the launch ends.
+
+        At its end the L2 cache holds the most recent data. The written share of that is the written
+        share of all data that *came* into the cache, but at most STAYS. What is written *early* is
+        not in it.
+        """
+        cache = self.gpu.l2_bytes
+        if cache is None or self.gpu.infinity_cache_bytes is not None:
+            return None
+
+        def taken(number: int, first: int) -> int:
+            later = max(number - first, 0)
+            share = later / (came + later) if later else 0.0
+            return number - min(later, round(cache * min(STAYS, RECENT * share)))
+
+        high = None if written.high is None else taken(written.high, early.high or 0)
+        return Amount(taken(written.low, early.low), high)
+
+    def fetched(self, loads: Sequence[Access]) -> Amount:
+        """Return the bytes that *loads* request, with no hits in any cache."""
+        return pieces.fetched_bytes(loads) if is_granular(self.gpu) else _asked(loads)
+
+    def once_read(self, tensor: Footprint) -> Amount:
+        """Return the bytes of a tensor that device memory delivers if each is delivered once."""
+        once = tensor.read_whole
+        if is_granular(self.gpu):
+            once += Amount.of(max((tensor.read_granules or 0) - once.low, 0))
+        return once.at_most(self.fetched(self.loads(tensor)).high)
+
+    def flow(self, tensor: Footprint) -> _Flow:
+        """Return the bytes of a tensor between the last cache and device memory."""
+        loads, stores = self.loads(tensor), self.stores(tensor)
+        given, asked = self.once_read(tensor), self.fetched(loads)
+        if tensor.again is None or not all(one.is_known for one in loads):
+            given = self.missed(tensor, given, asked)
+        elif self.room is None:
+            high = None if asked.high is None else max(asked.high, given.high or 0)
+            given = Amount(given.low, high)
+        else:
+            given += Amount.of(self.lost(tensor.again, self.room))
+        asked, twice = _asked(stores), self.lost(tensor.rewritten, self.room)
+        stored = tensor.written_whole.at_most(asked.high)
+        if not all(one.is_known for one in stores):
+            stored = self.missed(tensor, stored, asked)
+        return _Flow(given, stored + Amount.of(twice), twice)
+
+    def lost(self, again: Sequence[Reuse], room: float | None) -> int:
+        """Return how many of the bytes touched *again* have left *room* bytes of cache by then."""
+        if room is None or room == math.inf:
+            return 0
+        distances = ((one.bytes, (one.distance + self.frames) / room) for one in again)
+        return round(sum(size * LOST.cdf(distance) for size, distance in distances))
+
+    def missed(self, tensor: Footprint, once: Amount, asked: Amount) -> Amount:
+        """Return the bytes of a tensor that move where it is not known what is touched again.
+
+        They are at most those of random places. Each byte moves *once* at least, and the launch has
+        *asked* for them.
+        """
+        if asked.high is None:
+            return Amount(once.low, None)
+        stays, most = self.stays(tensor, asked), asked.most
+        if stays is not None:
+            size = most if tensor.size is None else tensor.size
+            most = max(most * math.exp(-stays), min(most, size))
+        return Amount(once.low, max(round(most), once.low))
+
+    def stays(self, tensor: Footprint, asked: Amount) -> float | None:
+        """Return how long bytes of a tensor stay in the last cache, where addresses are not known.
+
+        It is the number of bytes that the launch requests of the tensor in that time, relative to
+        the size of the tensor. The cache has fewer copies of what is written. None where it is not
+        known.
+        """
+        room = capacity(self.gpu)
+        if room is None or not asked.most:
+            return None
+        if tensor.written_whole.most and self.gpu.target.name in PARTITIONED:
+            room = round(room * COPIES / OWN_COPIES)
+        size = tensor.size or asked.most
+        whole = total(map(_touched, self.counts.footprints)).most
+        others = max(whole - _touched(tensor).most, 0.0)
+        return pieces.turnover(asked.most, size, others, room)
 
 
 def beyond(size: float, farthest: float) -> float:

@@ -90,9 +90,9 @@ class Block:
     """A sequence of operations, with arguments."""
 
     name: str
+    region: Region
     arguments: list[Value] = field(default_factory=list)
     operations: list[Operation] = field(default_factory=list)
-    region: Region | None = None
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -100,7 +100,7 @@ class Region:
     """The blocks of an operation's body."""
 
     blocks: list[Block]
-    operation: Operation | None
+    operation: Operation
 
 
 @dataclass(eq=False, slots=True, repr=False)
@@ -281,20 +281,26 @@ def first_name(location: str, locations: Mapping[str, str]) -> str | None:
 
 def split(text: str) -> list[str]:
     """Return the parts of *text* between commas outside of brackets and strings."""
-    parts, depth, start, inside = [], 0, 0, False
-    for match in re.finditer(r'["<({\[,]|(?<!-)[>)}\]]|\\.', text):
+    parts, start = [], 0
+    for match in outside_brackets(",", text):
+        parts.append(text[start : match.start()].strip())
+        start = match.end()
+    return [one for one in (*parts, text[start:].strip()) if one]
+
+
+def outside_brackets(wanted: str, text: str) -> Iterator[re.Match[str]]:
+    """Yield the occurrences of *wanted* in *text* outside of brackets and strings."""
+    depth, inside = 0, False
+    for match in re.finditer(rf'["<({{\[]|(?<!-)[>)}}\]]|\\.|{wanted}', text):
         what = match[0]
         if what == '"':
             inside = not inside
         elif inside or what.startswith("\\"):
             continue
-        elif what == ",":
-            if not depth:
-                parts.append(text[start : match.start()].strip())
-                start = match.end()
-        else:
+        elif what != wanted:
             depth += 1 if what in "<({[" else -1
-    return [one for one in (*parts, text[start:].strip()) if one]
+        elif not depth:
+            yield match
 
 
 def without_location(line: str) -> tuple[str, str]:

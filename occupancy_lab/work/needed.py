@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from occupancy_lab.work.module import (
     Block,
@@ -92,7 +92,7 @@ def reduced_tensors(module: Module, names: Mapping[Value, str]) -> tuple[str, ..
         if operation.name not in STORED or operation.name in ADDS:
             continue
         stored = operation.operands[STORED[operation.name]]
-        if any(_is_reduced(one) for one in _sources([stored], origins, through_loads=False)):
+        if any(_is_reduced(one) for one in _sources([stored], origins, _is_loaded)):
             addresses = _sources(operation.operands[:1], origins)
             pointers = (one for one in addresses if one in names and one.type.pointee)
             found.update((names[one], None) for one in pointers)
@@ -139,24 +139,20 @@ def stores_each_pass(module: Module) -> bool:
     """
     origins = _origins(module)
     return any(
-        one.name in AXIS_WISE and _is_in_loop(one.block)
+        one.operation and one.operation.name in AXIS_WISE and _is_in_loop(one.operation.block)
         for operation in operations_of(module.kernel.body)
         if operation.name in STORED and operation.name not in ADDS and _is_in_loop(operation.block)
-        for one in _of_pass(operation.operands[STORED[operation.name]], origins)
+        for one in _sources([operation.operands[STORED[operation.name]]], origins, _is_given)
     )
 
 
-def _of_pass(value: Value, origins: Origins) -> Iterator[Operation]:
-    """Yield the operations that make a value, back to loads and to what loops carry."""
-    todo, found = [value], set[Value]()
-    while todo:
-        one = todo.pop()
-        made = one.operation
-        if one in found or made is None or made.name in LOOPS | LOADS:
-            continue
-        found.add(one)
-        yield made
-        todo += origins.get(one, ())
+def _is_loaded(value: Value) -> bool:
+    return value.operation is not None and value.operation.name in LOADS
+
+
+def _is_given(value: Value) -> bool:
+    """Tell whether a value is loaded, or carried by a loop."""
+    return value.operation is None or value.operation.name in LOOPS | LOADS
 
 
 def _is_reduced(value: Value) -> bool:
@@ -165,8 +161,7 @@ def _is_reduced(value: Value) -> bool:
     if made is not None:
         is_one = made.name in REDUCES or (made.name in LOOPS and value.type.pointee is None)
         return is_one and not _is_in_loop(made.block)
-    block = value.block
-    owner = None if block is None or block.region is None else block.region.operation
+    owner = None if value.block is None else value.block.region.operation
     if owner is None or owner.name not in LOOPS or value.type.pointee is not None:
         return False
     is_variable = owner.name == "scf.for" and not value.index
@@ -174,10 +169,10 @@ def _is_reduced(value: Value) -> bool:
 
 
 def _is_in_loop(block: Block | None) -> bool:
-    while block is not None and block.region is not None:
+    while block is not None:
         owner = block.region.operation
-        if owner is None or owner.name in LOOPS:
-            return owner is not None
+        if owner.name in LOOPS:
+            return True
         block = owner.block
     return False
 
@@ -201,7 +196,7 @@ def _origins(module: Module) -> Origins:
                 flows = [(one, results) for some in ends for one in some]
                 flows += [(operands[:1] * len(results), results)]
                 flows += [(operands, one) for one in starts if operation.name == "tt.call"]
-            case "cf.br" | "cf.cond_br" if operation.block and operation.block.region:
+            case "cf.br" | "cf.cond_br" if operation.block:
                 blocks = {one.name: one.arguments for one in operation.block.region.blocks}
                 flows = [(operands[one:end], blocks[to]) for to, one, end in targets(operation)]
             case _:
@@ -220,9 +215,12 @@ def _ends(region: Region) -> Iterator[Sequence[Value]]:
 
 
 def _sources(
-    values: Sequence[Value], origins: Origins, *, through_loads: bool = True
+    values: Sequence[Value], origins: Origins, is_end: Callable[[Value], bool] = lambda _: False
 ) -> Iterator[Value]:
-    """Yield *values* and all that they derive from; a load derives from its address."""
+    """Yield *values* and all that they derive from, back to those that are an end.
+
+    A load derives from its address.
+    """
     todo, found = [*values], set[Value]()
     while todo:
         value = todo.pop()
@@ -230,7 +228,7 @@ def _sources(
             continue
         found.add(value)
         yield value
-        if through_loads or value.operation is None or value.operation.name not in LOADS:
+        if not is_end(value):
             todo += origins.get(value, ())
 
 

@@ -6,20 +6,30 @@ import heapq
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.gpus import CudaArchitecture
-from occupancy_lab.work import counts, operations
-from occupancy_lab.work.counts import Common, GlobalAccess, LocalReuse, Program, SharedAccess
+from occupancy_lab.work import operations
+from occupancy_lab.work.counts import SECTOR
+from occupancy_lab.work.execution import (
+    CACHED_CYCLES,
+    DISTANCES,
+    LATENCIES,
+    LOADS,
+    TRANSFERS,
+    Common,
+    GlobalAccess,
+    LocalReuse,
+    Program,
+    SharedAccess,
+)
 from occupancy_lab.work.pipes import FMA, FMA_HEAVY, ISSUE, LSU, SCHEDULERS, fma_cycles, pipe_of
 from occupancy_lab.work.replay import BARRIER, CODE_CYCLES, Replay
 from occupancy_lab.work.slices import Code
-
-if TYPE_CHECKING:
-    from occupancy_lab.work.warps import Followed
+from occupancy_lab.work.warps import Followed
 
 OPERAND_SHARE = 0.7
 """The share of the reads of a product's operands that delays other accesses; from products of
@@ -92,21 +102,21 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
         return Replay(code, executions, entered, pipes, cycles, own, **known)
 
     replay = replay_of(accesses)
-    alone = tuple(replay.cycles(latency) for latency in counts.LATENCIES)
-    kept = replay.cycles(counts.LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
+    alone = tuple(replay.cycles(latency) for latency in LATENCIES)
+    kept = replay.cycles(LATENCIES[1], refetches=False) if replay.loses_code else alone[1]
     loaded_lines, stored_lines = asked_lines(accesses, programs)
     empties = any(code.opcodes[one] == operations.CCTL for one in pipes)
     found = Program(
         pipes=_pipes(code, mean, pipes, moving, finding, shared, architecture, programs),
         alone=tuple(cycles / weight for cycles in alone),
         rounds=None if weights is None or resident is None else rounds(weights, programs, resident),
-        code_cycles=replay.cycles(counts.LATENCIES[1], code=CODE_CYCLES) - alone[1],
+        code_cycles=replay.cycles(LATENCIES[1], code=CODE_CYCLES) - alone[1],
         cached=cached_share(accesses),
         loaded_lines=loaded_lines,
         stored_lines=stored_lines,
         transferred=tuple(
-            (replay.cycles(counts.LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
-            for one in counts.TRANSFERS
+            (replay.cycles(LATENCIES[1], one) - alone[1]) / max(replay.loaded * one, 1.0)
+            for one in TRANSFERS
         ),
         refetch_cycles=(alone[1] - kept) / weight,
         memory_code_cycles=replay.fetches.memory_cycles,
@@ -124,13 +134,13 @@ def program_of(  # noqa: PLR0913 - the parts of a launch
     loaded, stored = (_local_bytes(code, mean, one) for one in (operations.LDL, operations.STL))
     if not loaded and not stored:
         return found
-    slower = replay.cycles(counts.LATENCIES[1], local=counts.LATENCIES[0])
+    slower = replay.cycles(LATENCIES[1], local=LATENCIES[0])
     return replace(
         found,
         local_loaded=loaded,
         local_stored=stored,
         local_reuse=local_reuse(code, executions, entered),
-        local_waits=(slower - alone[1]) / (counts.LATENCIES[0] - counts.CACHED_CYCLES) / weight,
+        local_waits=(slower - alone[1]) / (LATENCIES[0] - CACHED_CYCLES) / weight,
     )
 
 
@@ -192,10 +202,10 @@ def _common(
     replay = replay_of(there)
     distinct = sum(one.sectors.middle * one.distinct for one in accesses) / programs
     return Common(
-        alone=tuple(replay.cycles(latency) / weight for latency in counts.LATENCIES),
+        alone=tuple(replay.cycles(latency) / weight for latency in LATENCIES),
         cached=cached_share(there),
         loaded_lines=asked_lines(asked, programs)[0],
-        distinct_bytes=distinct * counts.SECTOR * turns,
+        distinct_bytes=distinct * SECTOR * turns,
         turns=turns,
     )
 
@@ -226,7 +236,7 @@ def cached_share(accesses: Iterable[GlobalAccess]) -> float:
     loads = [
         (one.sectors.middle * (1.0 - one.shared), one.cached)
         for one in accesses
-        if one.operation in counts.LOADS
+        if one.operation in LOADS
     ]
     return sum(one * share for one, share in loads) / max(sum(one for one, _ in loads), 1.0)
 
@@ -240,7 +250,7 @@ def asked_lines(accesses: Iterable[GlobalAccess], programs: int) -> tuple[float,
     loaded = stored = 0.0
     for one in accesses:
         lines = one.lines.middle if one.is_known else float(one.lines.low)
-        if one.operation in counts.LOADS:
+        if one.operation in LOADS:
             loaded += lines * (1.0 - one.cached - one.merged)
         else:
             stored += lines * (1.0 - one.merged)
@@ -439,7 +449,7 @@ class _Trace:
         found = np.array([distance(int(one)) for one in some])
         order = np.argsort(found, kind="stable")
         reached = np.cumsum(self.weights[some][order])
-        shares = (np.arange(counts.DISTANCES) + 0.5) / counts.DISTANCES * reached[-1]
+        shares = (np.arange(DISTANCES) + 0.5) / DISTANCES * reached[-1]
         return tuple(float(one) for one in found[order][np.searchsorted(reached, shares)])
 
 

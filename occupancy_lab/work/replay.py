@@ -16,7 +16,7 @@ from typing import NamedTuple
 from occupancy_lab.compiling.sass import BULK_COPIES
 from occupancy_lab.gpus import CudaArchitecture
 from occupancy_lab.work import operations, waits
-from occupancy_lab.work.counts import CACHED_CYCLES, GlobalAccess
+from occupancy_lab.work.execution import CACHED_CYCLES, GlobalAccess
 from occupancy_lab.work.fetches import CODE_BYTES, NEAR_CODE_BYTES, fetches
 from occupancy_lab.work.pipes import LSU, SCHEDULERS, TENSOR, XU
 from occupancy_lab.work.slices import EXIT, Block, Code

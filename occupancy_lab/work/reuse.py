@@ -248,19 +248,12 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     if not several:
         nothing = np.zeros((steps + 1, steps))
         return Steps(nothing, nothing, nothing)
-    names: dict[bytes, int] = {}
-    sizes: list[float] = []
-    spreads: list[float] = []
+    names: dict[bytes, tuple[int, float, float]] = {}
     kinds = []
     for one in several:
-        numbers = []
-        for name, size in one.shapes:
-            number = names.setdefault(name, len(names))
-            if number == len(sizes):
-                sizes.append(size)
-                spreads.append(one.occupied)
-            numbers.append(number)
-        kinds.append(np.array(numbers)[one.kinds])
+        known = [names.setdefault(x, (len(names), size, one.occupied)) for x, size in one.shapes]
+        kinds.append(np.array([number for number, _, _ in known])[one.kinds])
+    _, sizes, spreads = (np.array(each) for each in zip(*names.values(), strict=True))
     start = np.concatenate([one.starts for one in several])
     start -= start.min()
     if int(start.max() + 1) * len(sizes) * steps * 4 > np.iinfo("int64").max:
@@ -278,7 +271,7 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     is_first = np.concatenate([[True], block[1:] != block[:-1]])
     written: Any = np.cumsum(writes) - writes
     is_written = written > np.maximum.accumulate(np.where(is_first, written, 0))
-    weights = np.array(sizes)[block % len(sizes)]
+    weights = sizes[block % len(sizes)]
     whole = weights[is_first].sum()
     if schedule.share == 1 and whole > distinct:
         weights = weights * (distinct / whole)  # some blocks overlap
@@ -286,7 +279,7 @@ def steps_of(several: Sequence[Blocks], distinct: int, schedule: Schedule) -> St
     before[1:] = np.where(is_first[1:], 0, step[:-1] + 1)
     size, shape = (steps + 1) * steps, (steps + 1, steps)
     cells = before * steps + step
-    in_lines = weights * np.array(spreads)[block % len(sizes)]
+    in_lines = weights * spreads[block % len(sizes)]
     touched = np.bincount(cells, in_lines, size).reshape(shape)
     again, rewritten = (
         np.bincount(cells, np.where(chosen & (before > 0), weights, 0), size).reshape(shape)

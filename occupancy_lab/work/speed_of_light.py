@@ -10,14 +10,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.prediction import Part
-from occupancy_lab.work.counts import NOTHING, Amount, Counts, Executed
-
-if TYPE_CHECKING:
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.work.memory import Memory
+from occupancy_lab.work.counts import NOTHING, Amount, Counts
+from occupancy_lab.work.execution import Executed
+from occupancy_lab.work.memory import Memory
 
 MEMORY = "memory"
 """The part of a speed of light that is due to device memory."""

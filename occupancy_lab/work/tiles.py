@@ -177,15 +177,12 @@ def of_outer(array: Any, shape: tuple[int, ...] = ()) -> Number:
 
 def of_table(table: Any, index: Any, shape: tuple[int, ...]) -> Number:
     """Return the number that is row *index* of *table*."""
-    if not shape:
+    if not shape or table[0].size == 1:  # equal for all elements
         flat = table.reshape(-1)
-        return of_outer(flat[index] if index is not None else flat[:1])
+        return of_outer(flat[:1] if index is None else flat[index], shape)
     low, high = int(table.min()), int(table.max())
     if low == high:
         return Number(low, shape=shape)
-    if table[0].size == 1:  # equal for all elements
-        flat = table.reshape(-1)
-        return replace(of_outer(flat[index]), shape=shape)
     return Number(0, (), (Tile(index, table, low, high),), shape=shape)
 
 

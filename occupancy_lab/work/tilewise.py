@@ -339,15 +339,11 @@ def reshaped(
     return replace(value, tiles=tables, hidden=unknown, shape=shape)
 
 
-def settled(value: Known) -> Known:
+def settled(value: Known) -> Any:
     """Return *value* with tables that are equal for all elements turned into outer arrays."""
-    shape = value.shape
-    if isinstance(value, Mask):
-        made = replace(value, tiles=())
-        for one in value.tiles:
-            made = both(made, mask_table(one.table, one.index, shape))
-        return made
-    summed = replace(value, tiles=())
+    together: Any = both if isinstance(value, Mask) else add
+    of: Any = mask_table if isinstance(value, Mask) else of_table
+    found: Any = replace(value, tiles=())
     for one in value.tiles:
-        summed = add(summed, of_table(one.table, one.index, shape))
-    return summed
+        found = together(found, of(one.table, one.index, value.shape))
+    return found

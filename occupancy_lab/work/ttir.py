@@ -55,7 +55,7 @@ class _Reader:
         self._number = 0
         self._count = 0
         self._names: dict[str, list[Value]] = {}
-        self._open: list[tuple[Operation, Region]] = []
+        self._open: list[Operation] = []
         self._functions: dict[str, Function] = {}
         self._locations = mlir.locations_of(text)
 
@@ -72,7 +72,7 @@ class _Reader:
             elif not (line.startswith("module") and line.endswith("{")):
                 self._operation(line)
         if self._open:
-            _refuse(f"the TTIR ends within {quoted(self._open[-1][0].name)}; give the whole text")
+            _refuse(f"the TTIR ends within {quoted(self._open[-1].name)}; give the whole text")
         return Module(self._functions, self._locations)
 
     def _bad(self, what: str) -> NoReturn:
@@ -166,24 +166,23 @@ class _Reader:
     def _enter(self, operation: Operation, arguments: Sequence[Value]) -> None:
         if len(self._open) >= mlir.DEEPEST:
             self._bad(f"nests more than {mlir.DEEPEST} regions")
-        region = Region([], operation)
-        operation.regions.append(region)
-        self._open.append((operation, region))
+        operation.regions.append(Region([], operation))
+        self._open.append(operation)
         self._start("", arguments)
 
     def _start(self, name: str, arguments: Sequence[Value]) -> None:
         """Start a block, in addition to an implicit first one."""
-        region = self._open[-1][1]
-        block = Block(name, list(arguments), region=region)
+        region = self._open[-1].regions[-1]
+        block = Block(name, region, list(arguments))
         for place, value in enumerate(block.arguments):
             value.block, value.index = block, place
-            if name or region.operation is None or region.operation.name != "tt.func":
+            if name or region.operation.name != "tt.func":
                 self._names[value.name] = [value]
         region.blocks.append(block)
 
     @property
     def _block(self) -> Block:
-        return self._open[-1][1].blocks[-1]
+        return self._open[-1].regions[-1].blocks[-1]
 
     def _label(self, line: str) -> None:
         match = _LABEL.match(line)
@@ -194,7 +193,7 @@ class _Reader:
         ]
         first = self._block
         if not first.name and not first.operations and not first.arguments:
-            self._open[-1][1].blocks.pop()
+            self._open[-1].regions[-1].blocks.pop()
         elif not first.name:
             first.name = "bb0"
         self._start(match[1], arguments)
@@ -207,7 +206,7 @@ class _Reader:
         if not self._open:  # it closes the module
             return
         line, location = mlir.without_location(line)
-        operation, _ = self._open.pop()
+        operation = self._open.pop()
         if line.endswith("{"):  # } else {, } do {, }, {
             self._enter(operation, [])
             return
@@ -215,11 +214,8 @@ class _Reader:
         operation.text += f" {line.removeprefix('}').removeprefix(')').partition(' : ')[0]}"
         if line.startswith("})"):
             operation.types = line.partition(" : ")[2]
-            for value, one in zip(
-                operation.results,
-                mlir.result_types(operation.name, operation.types, ""),
-                strict=False,
-            ):
+            types = mlir.result_types(operation.name, operation.types, "")
+            for value, one in zip(operation.results, types, strict=False):
                 value.type = one
 
     def _value(self, name: str, place: str = "") -> Value:
@@ -231,14 +227,8 @@ class _Reader:
 
 
 def _without_types(text: str) -> tuple[str, str]:
-    depth = 0
-    for match in re.finditer(r"[<({\[]|(?<!-)[>)}\]]| : ", text):
-        what = match[0]
-        if what == " : ":
-            if not depth:
-                return text[: match.start()], text[match.end() :]
-        else:
-            depth += 1 if what in "<({[" else -1
+    for match in mlir.outside_brackets(" : ", text):
+        return text[: match.start()], text[match.end() :]
     head, colon, types = text.rpartition("  : ")  # a loop's variable
     return (head, types) if colon else (text, "")
 
@@ -268,7 +258,7 @@ class _Calls:
     ) -> Region | None:
         copy = Region([], owner)
         for block in region.blocks:
-            made = Block(block.name, region=copy)
+            made = Block(block.name, copy)
             made.arguments = [replace(one, block=made, operation=None) for one in block.arguments]
             values.update(zip(block.arguments, made.arguments, strict=True))
             copy.blocks.append(made)

@@ -7,7 +7,9 @@ as far as an address, a mask, a loop or a branch depends on them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
+import operator
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -254,10 +256,8 @@ class Walk:
             return reach, values
         factor = Amount(min(one.factor.low for one, _ in incoming), whole.factor.high)
         arrays = [one.together() for one, _ in incoming]
-        either = arrays[0]
-        for other in arrays[1:]:
-            tiles.fits(either, other)
-            either = either | other
+        tiles.fits(*arrays)
+        either = functools.reduce(operator.or_, arrays)
         for (_, others), array in zip(incoming[1:], arrays[1:], strict=True):
             mask = tiles.mask_outer(array)
             values = [

@@ -18,15 +18,8 @@ from occupancy_lab.explaining.facts import predicted
 from occupancy_lab.explaining.work import light_words, line_words, work_sentences, written_later
 from occupancy_lab.prediction import Part, Prediction
 from occupancy_lab.record import Record
-from occupancy_lab.work.counts import (
-    Amount,
-    Counts,
-    Loop,
-    Place,
-    Program,
-    SharedAccess,
-    Unknown,
-)
+from occupancy_lab.work.counts import Amount, Counts, Loop, Place, Unknown
+from occupancy_lab.work.execution import Program, SharedAccess
 from occupancy_lab.work.speed_of_light import SpeedOfLight
 
 PLAIN = rows(4096, 2048, 1056)

@@ -10,7 +10,8 @@ from recorded_work import RecordedLaunch, recorded_launches
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.counted_program import counted_program, working_programs
 from occupancy_lab.throughput.launch_time import MEASURED
-from occupancy_lab.work.counts import Amount, Program
+from occupancy_lab.work.counts import Amount
+from occupancy_lab.work.execution import Program
 
 GPUS = ("h100", "a100", "b200", "mi300x", "rx7900xtx")
 

@@ -10,8 +10,9 @@ from occupancy_lab import dry_run, tensor
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand, Doing, cycles_at, demand_of
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Counts, Executed, Place, Program, Unknown, total
-from occupancy_lab.work.memory import memory
+from occupancy_lab.work.counts import Counts, Place, Unknown, total
+from occupancy_lab.work.execution import LATENCIES, Executed, Program
+from occupancy_lab.work.memory import Memory, memory
 from occupancy_lab.work.pipes import TENSOR, XU
 
 AHEAD, WAITING = (0.0, 0.0), (0.5, 0.9)
@@ -52,7 +53,7 @@ def test_programs_wait_for_common_misses(
         l2_bytes=1e7,
         missed=0.1,
         first=1.0,
-        again=again,
+        memory=Memory(kept=0.0 if again else None),
     )
     assert demand.awaited(100) == pytest.approx(share)
     assert replace(demand, is_followed=False).awaited(100) == 0.1

@@ -13,7 +13,8 @@ from occupancy_lab.occupancy import occupancy
 from occupancy_lab.occupancy.calculator import calculate
 from occupancy_lab.throughput.l1_cache import behind_others, l1_missing, l1_room, l1_share
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, LOADS, SECTOR, Common, Program, total
+from occupancy_lab.work.counts import SECTOR, total
+from occupancy_lab.work.execution import LATENCIES, LOADS, Common, Program
 
 MANY = 1e5
 """Sectors of a launch that loads most of them after its first programs."""

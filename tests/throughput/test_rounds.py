@@ -8,7 +8,8 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.throughput.demand import Demand
 from occupancy_lab.throughput.rounds import STEPS, Rounds
 from occupancy_lab.values import Resources
-from occupancy_lab.work.counts import LATENCIES, Program
+from occupancy_lab.work.execution import LATENCIES, Program
+from occupancy_lab.work.memory import Memory
 
 GPU = find_gpu("h200")
 SIZE = GPU.multiprocessors or 0
@@ -24,7 +25,7 @@ def us_of(
     busiest: float | None = None,
     **others: float,
 ) -> float:
-    """Return how long a launch of so many rounds takes; *others* are fields of Demand."""
+    """Return how long a launch of so many rounds takes; *others* are fields of Memory."""
     programs = round(rounds * fit * SIZE)
     program = Program(
         pipes={"issue": 2000.0, **(pipes or {})},
@@ -46,8 +47,7 @@ def us_of(
         stored_bytes=moved,
         missed=1.0,
         first=1.0,
-        again=False,
-        **others,
+        memory=Memory(**others),
     )
     return Rounds(demand, GPU).us()
 

@@ -8,7 +8,8 @@ from hand_made import executed, matmul, place, rows
 from recorded_work import recorded_launches
 
 from occupancy_lab.work.counting import doubts
-from occupancy_lab.work.counts import Amount, Counts, Executed, Unknown
+from occupancy_lab.work.counts import Amount, Counts, Unknown
+from occupancy_lab.work.execution import Executed
 
 LOADS = "bytes that loads ask for"
 COUNTS = rows(64, 4096, 132)

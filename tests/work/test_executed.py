@@ -19,8 +19,9 @@ from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
 from occupancy_lab.work import followed, skipping
 from occupancy_lab.work.counting import doubts
-from occupancy_lab.work.counts import NO_WAIT, Amount, Executed, total
+from occupancy_lab.work.counts import NO_WAIT, Amount, total
 from occupancy_lab.work.executed import SassRun, execute
+from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.slices import Slice
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab import dry_run, tensor
-from occupancy_lab.work.counts import GlobalAccess
+from occupancy_lab.work.execution import GlobalAccess
 from occupancy_lab.work.gathers import met
 
 PROGRAMS, BLOCK = 1024, 1024

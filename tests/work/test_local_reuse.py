@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.work.counts import DISTANCES, LocalReuse
+from occupancy_lab.work.execution import DISTANCES, LocalReuse
 from occupancy_lab.work.operations import ALWAYS, LDG, LDGSTS, LDL, STACK, STG, STL
 from occupancy_lab.work.program import NEVER, local_reuse
 

@@ -9,15 +9,8 @@ from hypothesis import strategies as st
 
 from occupancy_lab.gpus import bare_gpus, find_gpu
 from occupancy_lab.values import Resources, Work
-from occupancy_lab.work.counts import (
-    Amount,
-    Counts,
-    Footprint,
-    LocalReuse,
-    Place,
-    Reuse,
-    total,
-)
+from occupancy_lab.work.counts import Amount, Counts, Footprint, Place, Reuse, total
+from occupancy_lab.work.execution import LocalReuse
 from occupancy_lab.work.memory import (
     FORGOTTEN,
     LocalMemory,

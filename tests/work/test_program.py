@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work import operations
-from occupancy_lab.work.counts import Amount, GlobalAccess, Place, SharedAccess
+from occupancy_lab.work.counts import Amount, Place
+from occupancy_lab.work.execution import GlobalAccess, SharedAccess
 from occupancy_lab.work.program import asked_lines, lsu_cycles, phases, rounds
 from occupancy_lab.work.replay import BARRIER
 from occupancy_lab.work.slices import Block, Code

@@ -16,7 +16,8 @@ from occupancy_lab.compiling.cubin import EM_CUDA, read_elf
 from occupancy_lab.compiling.sass import BYTES
 from occupancy_lab.explaining.source import by_line
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.work.counts import NOTHING, SECTOR, Executed, Place, total
+from occupancy_lab.work.counts import NOTHING, SECTOR, Place, total
+from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.line_tables import read_lines
 from occupancy_lab.work.memory import memory
 

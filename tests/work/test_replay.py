@@ -10,7 +10,8 @@ from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import architectures
 from occupancy_lab.work import fetches, operations, replay
-from occupancy_lab.work.counts import CACHED_CYCLES, LATENCIES, Amount, GlobalAccess, Place
+from occupancy_lab.work.counts import Amount, Place
+from occupancy_lab.work.execution import CACHED_CYCLES, LATENCIES, GlobalAccess
 from occupancy_lab.work.pipes import pipe_of
 from occupancy_lab.work.replay import Replay
 from occupancy_lab.work.slices import BRA, EXIT, read_code

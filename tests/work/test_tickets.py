@@ -13,8 +13,9 @@ from occupancy_lab.arguments import Pointer
 from occupancy_lab.compiling.texts import Texts
 from occupancy_lab.launch import Launch
 from occupancy_lab.values import Target
-from occupancy_lab.work.counts import IN_TURN, NO_WAIT, Amount, Counts, Executed
+from occupancy_lab.work.counts import IN_TURN, NO_WAIT, Amount, Counts
 from occupancy_lab.work.executed import execute
+from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.ttir import read_ttir
 from occupancy_lab.work.walk import count
 
