@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from occupancy_lab.checking.conditions import read_checks as read_checks
     from occupancy_lab.checking.diff import Diff as Diff
     from occupancy_lab.checking.diff import diff as diff
-    from occupancy_lab.comparing import Comparison as Comparison
-    from occupancy_lab.comparing import compare as compare
+    from occupancy_lab.comparing.comparison import Comparison as Comparison
+    from occupancy_lab.comparing.comparison import compare as compare
     from occupancy_lab.comparing.comparison import compare_launches as compare_launches
     from occupancy_lab.errors import BinaryError as BinaryError
     from occupancy_lab.errors import CompileError as CompileError
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from occupancy_lab.errors import refuse as refuse
     from occupancy_lab.evaluating import Evaluation as Evaluation
     from occupancy_lab.evaluating import evaluate as evaluate
-    from occupancy_lab.explaining import Calculations as Calculations
-    from occupancy_lab.explaining import Explanation as Explanation
-    from occupancy_lab.explaining import calculate_occupancy as calculate_occupancy
-    from occupancy_lab.explaining import explain_matrix as explain_matrix
     from occupancy_lab.explaining.dry_run import dry_run as dry_run
     from occupancy_lab.explaining.dry_run import explain_launch as explain_launch
+    from occupancy_lab.explaining.explanation import Explanation as Explanation
+    from occupancy_lab.explaining.limits import Calculations as Calculations
+    from occupancy_lab.explaining.limits import calculate_occupancy as calculate_occupancy
+    from occupancy_lab.explaining.matrix import explain_matrix as explain_matrix
     from occupancy_lab.exploring.page import explore as explore
     from occupancy_lab.gpus import CudaArchitecture as CudaArchitecture
     from occupancy_lab.gpus import Gpu as Gpu
@@ -82,12 +82,12 @@ if TYPE_CHECKING:
     from occupancy_lab.tracing.trace import Trace as Trace
     from occupancy_lab.tracing.trace import trace as trace
     from occupancy_lab.tracing.trace import trace_program as trace_program
-    from occupancy_lab.tuning import Tuning as Tuning
-    from occupancy_lab.tuning import early_config_prune as early_config_prune
-    from occupancy_lab.tuning import perf_model as perf_model
-    from occupancy_lab.tuning import tune as tune
+    from occupancy_lab.tuning.autotuner import early_config_prune as early_config_prune
+    from occupancy_lab.tuning.autotuner import perf_model as perf_model
     from occupancy_lab.tuning.by_size import tune_sizes as tune_sizes
+    from occupancy_lab.tuning.choice import Tuning as Tuning
     from occupancy_lab.tuning.of_script import tune_script as tune_script
+    from occupancy_lab.tuning.search import tune as tune
     from occupancy_lab.tuning.search import tune_launches as tune_launches
     from occupancy_lab.tuning.tuned import UntunedWarning as UntunedWarning
     from occupancy_lab.tuning.tuned import tuned as tuned

@@ -42,8 +42,8 @@ from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.resources import read_resources
 from occupancy_lab.errors import OccupancyLabError
-from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Case
+from occupancy_lab.explaining.explanation import write_full
 from occupancy_lab.gpus import HipArchitecture, find_gpu
 from occupancy_lab.launch import Launch, constant_text, launch_of
 from occupancy_lab.measuring.driver import ask_function

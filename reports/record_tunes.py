@@ -429,10 +429,10 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
     from occupancy_lab.asked import Asked
     from occupancy_lab.compiling import store_directory
     from occupancy_lab.compiling.compiler import Compiler
+    from occupancy_lab.explaining.advice import in_one_sentence
     from occupancy_lab.explaining.explanation import explain_asked
     from occupancy_lab.explaining.grids import grown_tensors
     from occupancy_lab.explaining.neighbours import best_of
-    from occupancy_lab.explaining.tried import in_one_sentence
     from occupancy_lab.kernel import variants
     from occupancy_lab.tuning.autotuner import _gpu_at_hand
 

@@ -9,7 +9,7 @@ from hand_made import rows
 from stand_ins import dry
 
 from occupancy_lab.arguments import tensor
-from occupancy_lab.explaining import Explanation
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.values import Resources, Target
 
 X = tensor((4096, 2048), "float16")

@@ -290,7 +290,7 @@ def compare(launch: str | None, form: str, **asked: Any) -> None:
     For FILE.py:FUNCTION, every value of --constexpr, --num-warps and --num-stages on every GPU.
     """
     if launch is None:
-        from occupancy_lab.comparing import compare as compare_sides
+        from occupancy_lab.comparing.comparison import compare as compare_sides
 
         comparison: Answer = compare_sides(**options.of_matrix(asked), progress=show_status)
     else:

@@ -146,7 +146,7 @@ def _checked(
             refuse("there is no kernel in Triton's usual caches; give the folder of another")
         rows.append(found)
     if asked["cols"] is not None:
-        from occupancy_lab.explaining import explain_matrix
+        from occupancy_lab.explaining.matrix import explain_matrix
 
         names = (*_COMPILED, "gpus", "compile_timeout", "no_cache")
         matrix = options.of_matrix({name: asked[name] for name in names})
@@ -219,8 +219,8 @@ def diff(
     versions. Exits with 0 whatever changed, unless a change meets --fail-on, such as 'after_n_regs
     > before_n_regs'.
     """
-    from occupancy_lab.checking import diff as diff_tables
-    from occupancy_lab.checking import diff_tritons
+    from occupancy_lab.checking.diff import diff as diff_tables
+    from occupancy_lab.checking.diff import diff_tritons
 
     if tritons is not None:
         given = _for_both(tables, asked)

@@ -146,7 +146,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         return
     from occupancy_lab.measuring.journal import Journal
     from occupancy_lab.sweeping.run import shown_progress
-    from occupancy_lab.tuning import tune as tune_kernels
+    from occupancy_lab.tuning.search import tune as tune_kernels
 
     matrix = options.of_matrix(asked, foreign=(*options.DESCRIBED, "sizes", "search"))
     with Journal("tune", keep=not asked["no_cache"], resume=not no_resume) as journal:

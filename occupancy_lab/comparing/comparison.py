@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from occupancy_lab.asked import ask
-from occupancy_lab.comparing.entries import (
-    differing_dimensions,
-    make_entries,
-    moves,
-    slices,
-)
+from occupancy_lab.asked import Asked, ask
+from occupancy_lab.comparing.entries import Entry, differing_dimensions, make_entries, moves, slices
 from occupancy_lab.compiled_records import compile_record
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
+from occupancy_lab.explaining.advice import why_faster
 from occupancy_lab.explaining.case import Case, with_recorded
 from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.explanation import Explanation
@@ -28,10 +25,15 @@ from occupancy_lab.explaining.grids import whole_work
 from occupancy_lab.explaining.limits import answer_in_short
 from occupancy_lab.explaining.neighbours import with_chosen
 from occupancy_lab.explaining.short import limits_with_bars, the_launch_in_short
-from occupancy_lab.explaining.tried import why_faster
 from occupancy_lab.explaining.variants import less_work_sentences
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
+    AskedDtype,
+    AskedGpus,
+    AskedKernel,
+    Integers,
+    NamedKernel,
     check_elsewhere,
     check_launch,
     chosen_config,
@@ -41,9 +43,9 @@ from occupancy_lab.inputs import (
     combined_knobs,
     several,
 )
-from occupancy_lab.prediction import CHOSEN_WORDS
-from occupancy_lab.record import Record, by_gpu
-from occupancy_lab.signature import read_options
+from occupancy_lab.prediction import CHOSEN_WORDS, Prediction
+from occupancy_lab.record import Failed, Record, by_gpu
+from occupancy_lab.signature import Words, read_options
 from occupancy_lab.text.document import Document, Section, literal
 from occupancy_lab.text.words import (
     change,
@@ -54,24 +56,7 @@ from occupancy_lab.text.words import (
     prediction_words,
     said_of_each,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
-
-    from occupancy_lab.asked import Asked
-    from occupancy_lab.comparing.entries import Entry
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.inputs import (
-        AskedDtype,
-        AskedGpus,
-        AskedKernel,
-        Integers,
-        NamedKernel,
-    )
-    from occupancy_lab.prediction import Prediction
-    from occupancy_lab.record import Failed
-    from occupancy_lab.signature import Words
-    from occupancy_lab.values import Problem
+from occupancy_lab.values import Problem
 
 LONGEST = 80
 """How many characters the names in a title may have; for longer names it has their number."""
@@ -116,25 +101,8 @@ def compare(  # noqa: PLR0913 - one argument per option of the command line, all
     """Compile a kernel in several ways, side by side, and say what differs and why.
 
     Every GPU is combined with every kernel, matrix, Triton version, block_size, num_warps and
-    num_stages; 2 to 6 combinations can be compared.
-
-    Args:
-        cols: Columns of the matrix; several as a list or with commas, as for the next two.
-        rows: Rows of the matrix.
-        dtype: float32, float16 or bfloat16, or torch's dtype.
-        kernel: Kernels, as `explain` takes one; several as a list or with commas.
-        gpu: GPUs or targets, as `explain` takes them.
-        triton: Tritons, as `explain` takes one; several as a list or with commas.
-        block_size: BLOCK_SIZE, one number or several; None takes each kernel's default, as for the
-            next two.
-        num_warps: Warps per program.
-        num_stages: Stages of the loop over rows.
-        options: Further compiler options: "maxnreg=64".
-        cache: Whether to use the store of compiled resources.
-        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
-            sets no limit.
-        retry_failed: Whether to retry what the store has as a failed compile.
-        progress: Called with a description before each slow step, and with "" after it.
+    num_stages; 2 to 6 combinations can be compared. The arguments are those of `explain_matrix`,
+    and of each of these there may be several, as a list or with commas.
 
     Raises:
         InputError: the arguments make no sense; the message says what would be accepted.

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from occupancy_lab.explaining.case import Case
-from occupancy_lab.explaining.facts import (
-    launched_words,
-    setting_words,
-)
+from occupancy_lab.explaining.facts import launched_words, setting_words
 from occupancy_lab.explaining.limits import occupancy_words, programs_words
 from occupancy_lab.explaining.neighbours import no_effect
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.occupancy.calculator import limiter_words, unit_words
 from occupancy_lab.options import CAPS
 from occupancy_lab.text.document import LONGEST_HEADER, literal
-from occupancy_lab.text.words import (
-    count,
-    known,
-    listed,
-    resource_word,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
-    from occupancy_lab.values import NextStep
+from occupancy_lab.text.words import count, known, listed, resource_word
+from occupancy_lab.values import NextStep
 
 DIMENSIONS = ("gpu", "kernel", "matrix", "triton", "settings")
 """What entries can differ in, in the order of a page."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -16,7 +17,7 @@ from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiled_records import compile_record, compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
 from occupancy_lab.errors import CompileError, DoesNotFitError
-from occupancy_lab.explaining.advice import what_to_try
+from occupancy_lab.explaining.advice import cap_outcomes, what_to_try
 from occupancy_lab.explaining.case import Case, Recorded, with_recorded
 from occupancy_lab.explaining.duration import the_duration
 from occupancy_lab.explaining.facts import setting_words
@@ -46,7 +47,6 @@ from occupancy_lab.explaining.neighbours import (
     with_chosen,
 )
 from occupancy_lab.explaining.short import launch_page, the_launch_in_short, write_short
-from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.variants import less_work_sentences, varying, write_variants
 from occupancy_lab.explaining.work import the_work
 from occupancy_lab.record import Failed, Record, by_gpu
@@ -60,11 +60,9 @@ if TYPE_CHECKING:
     from occupancy_lab.occupancy.calculator import Calculation
     from occupancy_lab.text.document import Section
 
-Tried = tuple[Any, Any, Record | Failed]
-"""What proposed a change, None for a launch to advise; the change, or its name; and its run."""
-
 PADDED, ROWS = "padded", "rows"
-"""The names of the launches with arguments rounded up, and with one program per row."""
+"""What stands for launches with arguments rounded up, and with one program per row, among what
+proposes changes."""
 SEARCH_SECONDS = 60.0
 """How long nearby launches are counted: a count of long machine code takes seconds."""
 MOST_FURTHER = 3
@@ -303,7 +301,7 @@ def make_cases(
                     launches.append(other)
                     wanted.append((place, kind, change, other))
         besides = {PADDED: aligned(one, case.record), ROWS: row_launch(case)}
-        wanted += [(place, None, name, other) for name, other in besides.items() if other]
+        wanted += [(place, name, {}, other) for name, other in besides.items() if other]
 
     until = time.monotonic() + SEARCH_SECONDS
 
@@ -311,12 +309,12 @@ def make_cases(
         return with_counts(compile_runs(asked, compiler), asked, compiler, assume, until=until)
 
     runs = compiled([other for *_, other in wanted])
-    tried: list[list[Tried]] = [[] for _ in made]
-    for (place, kind, change, _), found in zip(wanted, runs, strict=True):
-        record, run = made[place].record, found
-        if change == PADDED and isinstance(found, Record):
-            run = fewest_aligned(asked[place], record, found, compiled)
-        tried[place].append((kind, change, run))
+    tried: list[dict[Any, list[Neighbour]]] = [defaultdict(list) for _ in made]
+    for (place, kind, change, _), run in zip(wanted, runs, strict=True):
+        record, found = made[place].record, run
+        if kind == PADDED and isinstance(run, Record):
+            found = fewest_aligned(asked[place], record, run, compiled)
+        tried[place][kind].append(Neighbour.of(record, change, found))
     cases = [_with_comparisons(case, one) for case, one in zip(made, tried, strict=True)]
     return tuple(_with_further_changes(asked, cases, compiled, until))
 
@@ -351,25 +349,22 @@ def _with_further_changes(
     return cases
 
 
-def _with_comparisons(case: Case, tried: Sequence[Tried]) -> Case:
+def _with_comparisons(case: Case, tried: Mapping[Any, Sequence[Neighbour]]) -> Case:
+    """Return *case* with what was *tried*, by what proposed it."""
     record = case.record
-    neighbours = [
-        Neighbour.of(record, change, run) for kind, change, run in tried if kind is changes
-    ]
     shapes, splits, grids = (
-        [
-            Neighbour.of(record, change, run)
-            for kind, change, run in tried
-            if kind is proposed and isinstance(run, Record) and is_the_same(record, run)
-        ]
-        for proposed, is_the_same in SAME_WORK.items()
+        [one for one in tried[kind] if one.record is not None and is_the_same(record, one.record)]
+        for kind, is_the_same in SAME_WORK.items()
     )
-    neighbours += [*fastest_grids(shapes), *fastest_grids(splits)]
-    neighbours += [one for one in grids if not _is_idle(record, one)]
-    besides = {name: run for kind, name, run in tried if kind is None and isinstance(run, Record)}
-    padded, rows = besides.get(PADDED), besides.get(ROWS)
+    neighbours = (
+        *tried[changes],
+        *fastest_grids(shapes),
+        *fastest_grids(splits),
+        *(one for one in grids if not _is_idle(record, one)),
+    )
+    padded, rows = (next((one.record for one in tried[name]), None) for name in (PADDED, ROWS))
     return with_recorded(
-        dataclasses.replace(case, neighbours=tuple(neighbours), padded=padded, row_kernel=rows)
+        dataclasses.replace(case, neighbours=neighbours, padded=padded, row_kernel=rows)
     )
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.limits import held_word
-from occupancy_lab.explaining.work import WORDS
+from occupancy_lab.explaining.work import WORDS, Fact
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.options import KNOBS, NAMES
 from occupancy_lab.prediction import PARTS
+from occupancy_lab.record import Failed, Record
 from occupancy_lab.text.document import literal
 from occupancy_lab.text.words import (
     count,
@@ -19,18 +23,9 @@ from occupancy_lab.text.words import (
     prediction_words,
     resource_word,
 )
+from occupancy_lab.values import Measurement
 from occupancy_lab.work.counts import SECTOR
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.work import Fact
-    from occupancy_lab.gpus import Gpu
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Failed, Record
-    from occupancy_lab.values import Measurement
-    from occupancy_lab.work.execution import Executed
+from occupancy_lab.work.execution import Executed
 
 
 def setting(settings: dict[str, Any], name: str) -> str:
@@ -70,6 +65,7 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
     names = dict.fromkeys(
         name for case in cases for name in case.record.settings if name not in NAMES
     )
+    in_program = any(case.record.launch.in_program for case in cases)
     return (
         *(
             (literal(one), lambda case, name=one: setting(case.record.settings, name))
@@ -87,32 +83,27 @@ def launch_facts(cases: Sequence[Case]) -> tuple[Fact, ...]:
         ("tensor cores", _tensor_cores),
         ("tensor memory", _tensor_memory),
         *((name, lambda case, of=words: of(case.record)) for name, words in WORDS.items()),
-        ("L2 cache before it", _before),
-        (_predicted_by(cases), _predicted),
-        ("bound by", bound_words),
-        ("busiest unit", busiest_words),
+        (
+            "L2 cache before it",
+            lambda case: "filled by the same launch" if case.record.launch.warm else "-",
+        ),
+        ("predicted, by profiler" if in_program else "predicted, by events", _predicted),
+        ("bound by", _bound),
+        ("busiest unit", _busiest),
         ("measured now", lambda case: measured_words(case.record.measurement)),
         ("recorded time", recorded_words),
         ("of a plain copy's speed", copy_words),
     )
 
 
-def _before(case: Case) -> str:
-    return "filled by the same launch" if case.record.launch.warm else "-"
-
-
-def _origin(case: Case, knob: str) -> str:
-    record = case.record
-    if record.matrix is not None and knob not in record.matrix.asked:
-        return "the kernel's default"
-    return (record.launch.chosen_by or "asked") if knob in record.options else "Triton's default"
-
-
 def _knob(case: Case, name: str) -> str:
     record = case.record
     if name not in {*record.options, *record.usual_options}:
         return "-"
-    return f"{getattr(record, name)}, {_origin(case, name)}"
+    origin = (record.launch.chosen_by or "asked") if name in record.options else "Triton's default"
+    if record.matrix is not None and name not in record.matrix.asked:
+        origin = "the kernel's default"
+    return f"{getattr(record, name)}, {origin}"
 
 
 def _warps(case: Case) -> str:
@@ -245,12 +236,6 @@ def _tensor_memory(case: Case) -> str:
     return f"{columns} columns per {held_word(case.calculation)}" if columns else "-"
 
 
-def _predicted_by(cases: Sequence[Case]) -> str:
-    """Return what would measure the predicted times."""
-    in_program = any(case.record.launch.in_program for case in cases)
-    return "predicted, by profiler" if in_program else "predicted, by events"
-
-
 def _predicted(case: Case) -> str:
     prediction = case.record.prediction
     return "-" if prediction is None else prediction_words(prediction)
@@ -264,22 +249,19 @@ def predicted(record: Record) -> str:
     return "-" if light is None or light.us is None else or_more(light.us) or "-"
 
 
-def bound_words(case: Case) -> str:
-    """Return what bounds the launch and its time, "tail (...), 9.62 us"; "-" if not known."""
-    prediction = case.record.prediction
-    if prediction is None:
+def _bound(case: Case) -> str:
+    time = case.record.prediction
+    if time is None:
         return "-"
-    us = prediction.part(prediction.bound).us
-    return f"{PARTS[prediction.bound]}, {microseconds(us)}"
+    return f"{PARTS[time.bound]}, {microseconds(time.part(time.bound).us)}"
 
 
-def busiest_words(case: Case) -> str:
-    """Return the busiest unit: "L2 cache, 61% of the time at its peak"; "-" for none."""
-    prediction = case.record.prediction
-    if prediction is None or prediction.busiest is None:
+def _busiest(case: Case) -> str:
+    time = case.record.prediction
+    if time is None or time.busiest is None:
         return "-"
-    unit = prediction.busiest
-    return f"{PARTS[unit.name]}, {percent(unit.us / prediction.us)} of the time at its peak"
+    share = percent(time.busiest.us / time.us)
+    return f"{PARTS[time.busiest.name]}, {share} of the time at its peak"
 
 
 def measured_words(measurement: Measurement | None) -> str:
@@ -340,15 +322,12 @@ def number_headers(gpus: Sequence[Gpu]) -> tuple[str, ...]:
 def numbers(record: Record) -> tuple[str, ...]:
     """Return the cells of a launch under `number_headers`."""
     resources, occupancy = record.resources, record.occupancy
+    programs = str(occupancy.programs_per_multiprocessor)
+    if record.calculation.clusters is not None:
+        programs = count(occupancy.programs_per_multiprocessor, "CTA")
     return (
         str(resources.n_regs),
         known(resources.local_bytes),
         str(resources.shared + resources.static_shared),
-        f"{_programs_per_mp(record.calculation)} ({percent(occupancy.occupancy)})",
+        f"{programs} ({percent(occupancy.occupancy)})",
     )
-
-
-def _programs_per_mp(calculation: Calculation) -> str:
-    """Return the programs per multiprocessor as a cell: "4", or "4 CTAs" for clusters."""
-    programs = calculation.occupancy.programs_per_multiprocessor
-    return str(programs) if calculation.clusters is None else count(programs, "CTA")

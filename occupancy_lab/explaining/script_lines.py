@@ -9,10 +9,11 @@ import dataclasses
 import functools
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, cast
 
 from occupancy_lab.asked import Asked, check_assumed
 from occupancy_lab.assumed import Assumption
@@ -160,25 +161,23 @@ def _counted(
 
     Its further launches get the counts of another one over the same grid.
     """
-    alike: dict[Any, list[int]] = {}
-    for place, run in enumerate(runs):
-        if isinstance(run, Record):
-            of_binary = run.kernel, repr(run.settings), run.resources
-            alike.setdefault(of_binary, []).append(place)
-    counted_as: dict[int, int] = {}
     programs = [
         number * (one.launch.num_programs or 0) for number, one in zip(times, asked, strict=True)
     ]
-    for places in alike.values():
-        places.sort(key=programs.__getitem__, reverse=True)
-        of_grid: dict[Any, int] = {}
-        for number, place in enumerate(places):
-            grid = asked[place].launch.grid
-            if number < MOST_COUNTED:
+    counted_as: dict[int, int] = {}
+    number_of: Counter[Any] = Counter()
+    of_grid: dict[Any, int] = {}
+    for place in sorted(range(len(runs)), key=programs.__getitem__, reverse=True):
+        run = runs[place]
+        if isinstance(run, Record):
+            binary = run.kernel, repr(run.settings), run.resources
+            grid = binary, asked[place].launch.grid
+            if number_of[binary] < MOST_COUNTED:
                 counted_as[place] = place
                 of_grid.setdefault(grid, place)
             elif grid in of_grid:
                 counted_as[place] = of_grid[grid]
+            number_of[binary] += 1
     own = [place for place, other in counted_as.items() if place == other]
     made = with_counts([runs[one] for one in own], [asked[one] for one in own], compiler, assume)
     counted: dict[int, Any] = dict(zip(own, made, strict=True))
@@ -287,8 +286,7 @@ def compiler_of(script: Script) -> Compiler:
 
     The function of each launch is the `stand_in` of the launches that it may be a change of.
     """
-    compiler: Any = _ScriptCompiler(script)
-    return compiler  # type: ignore[no-any-return] # it has what records need of a Compiler
+    return cast("Compiler", _ScriptCompiler(script))  # it has what records need of one
 
 
 def missing(ran: Ran | None) -> Iterator[str]:

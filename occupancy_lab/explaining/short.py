@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
-from occupancy_lab.explaining.advice import first_advice, what_to_try
+from occupancy_lab.explaining.advice import cap_outcomes, first_advice, what_to_try
+from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.duration import time_sentence, without_time
 from occupancy_lab.explaining.facts import launch_facts, launched_words, resource_words
-from occupancy_lab.explaining.limits import held_in_short, held_word, idle_words, program_more
+from occupancy_lab.explaining.limits import (
+    Outcomes,
+    held_in_short,
+    held_word,
+    idle_words,
+    program_more,
+)
 from occupancy_lab.explaining.matrix_section import the_matrix
-from occupancy_lab.explaining.tried import cap_outcomes
 from occupancy_lab.explaining.work import work_sentences
 from occupancy_lab.gpus import CudaArchitecture
+from occupancy_lab.occupancy.calculator import Calculation
 from occupancy_lab.prediction import PARTS
+from occupancy_lab.record import Failed
 from occupancy_lab.text.document import Document, Section, Table, literal, side_by_side
 from occupancy_lab.text.words import listed, multiprocessor_words, said_of_each
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
-
-    from occupancy_lab.explaining.case import Case
-    from occupancy_lab.explaining.limits import Outcomes
-    from occupancy_lab.occupancy.calculator import Calculation
-    from occupancy_lab.record import Failed
-    from occupancy_lab.values import Limit
+from occupancy_lab.values import Limit
 
 FULL, EMPTY = "█", "░"
 """The characters of a bar; `printing` replaces them for encodings that lack them."""

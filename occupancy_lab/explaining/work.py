@@ -6,9 +6,9 @@ sheets.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
 from operator import itemgetter
 
 from occupancy_lab.arguments import Pointer
@@ -41,7 +41,6 @@ from occupancy_lab.work.counts import (
     Unknown,
     total,
 )
-from occupancy_lab.work.execution import Executed
 from occupancy_lab.work.memory import is_granular
 from occupancy_lab.work.pieces import partial_bytes, read_cost, written_cost
 from occupancy_lab.work.pipes import LSU
@@ -127,91 +126,81 @@ def _three(number: float) -> str:
     return f"{number:.0f}" if number >= 99.5 else f"{number:.3g}"  # noqa: PLR2004 - of three digits
 
 
-def _bytes(amount: Amount) -> str:
-    return amount_words(amount.low, amount.high, byte_words)
+def _bytes(amount: Amount | None) -> str:
+    return "-" if amount is None else amount_words(amount.low, amount.high, byte_words)
 
 
-def _number(amount: Amount) -> str:
-    return amount_words(amount.low, amount.high, scaled)
+def _number(amount: Amount | None) -> str:
+    return "-" if amount is None else amount_words(amount.low, amount.high, scaled)
 
 
 def the_work(cases: Sequence[Case]) -> Section:
     """Return all numbers on what launches do; `work_sentences` has the conclusions."""
-    facts = (*_memory_rows(), *_flop_rows(cases), *_light_rows(cases))
+    parts = (
+        {case: numbers(case.record) for case in cases}
+        for numbers in (_traffic, _operations, _least_times)
+    )
+    facts = (
+        (name, lambda case, of=of_case, name=name: of[case].get(name, "-"))
+        for of_case in parts
+        for name in dict.fromkeys(itertools.chain(*of_case.values()))
+    )
     counted = any(case.record.counts is not None for case in cases)
     return Section("What it does", (side_by_side(cases, facts),) if counted else ())
 
 
-def _memory_rows() -> Iterator[Fact]:
-    for name, field in (
-        ("read from device memory", "dram_read_bytes"),
-        ("written to device memory", "dram_written_bytes"),
-        ("through the L2 cache", "l2_bytes"),
-    ):
-        yield name, partial(_moved, field)
-    yield "programs counted, then scaled up", _counted(_sampled)
-    yield "distinct bytes read", _counted(lambda counts: _bytes(counts.unique_read_bytes))
-    yield "bytes that loads ask for", _counted(lambda counts: _bytes(counts.read_bytes))
-    yield "instructions that warps execute", _executed(lambda one: _number(one.instructions))
-    yield "sectors that their loads ask for", _executed(lambda one: _number(one.load_sectors))
-    yield "sectors that their stores ask for", _executed(lambda one: _number(one.store_sectors))
-    yield "lanes of loads and stores in use", _counted(lambda counts: _share(used_lanes(counts)))
-    yield "bytes of sectors in use", _counted(lambda counts: _share(used_sectors(counts)))
+def _traffic(record: Record) -> dict[str, str]:
+    memory, counts, executed = record.memory, record.counts, record.executed
+    if memory is None:
+        return {}
+    found = {
+        "read from device memory": _bytes(memory.dram_read_bytes),
+        "written to device memory": _bytes(memory.dram_written_bytes),
+        "through the L2 cache": _bytes(memory.l2_bytes),
+    }
+    if counts is None:
+        return found
+    is_whole = counts.walked >= counts.programs
+    run, loads, stores = (
+        None if executed is None else getattr(executed, name)
+        for name in ("instructions", "load_sectors", "store_sectors")
+    )
+    return {
+        **found,
+        "programs counted, then scaled up": (
+            "-" if is_whole else f"{counts.walked} of {counts.programs}"
+        ),
+        "distinct bytes read": _bytes(counts.unique_read_bytes),
+        "bytes that loads ask for": _bytes(counts.read_bytes),
+        "instructions that warps execute": _number(run),
+        "sectors that their loads ask for": _number(loads),
+        "sectors that their stores ask for": _number(stores),
+        "lanes of loads and stores in use": _share(used_lanes(counts)),
+        "bytes of sectors in use": _share(used_sectors(counts)),
+    }
 
 
-def _moved(field: str, case: Case) -> str:
-    memory = case.record.memory
-    amount = None if memory is None else getattr(memory, field)
-    return "-" if amount is None else _bytes(amount)
+def _operations(record: Record) -> dict[str, str]:
+    kinds = () if record.counts is None else _flops(record.counts)
+    return {f"FLOPs, {name}": _number(amount) for name, amount in kinds}
 
 
-def _counted(words: Callable[[Counts], str]) -> Callable[[Case], str]:
-    return lambda case: "-" if case.record.counts is None else words(case.record.counts)
-
-
-def _sampled(counts: Counts) -> str:
-    return "-" if counts.walked >= counts.programs else f"{counts.walked} of {counts.programs}"
-
-
-def _executed(words: Callable[[Executed], str]) -> Callable[[Case], str]:
-    return lambda case: "-" if case.record.executed is None else words(case.record.executed)
+def _least_times(record: Record) -> dict[str, str]:
+    light, intensity = record.speed_of_light, record.intensity
+    found = {"FLOPs per byte of device memory": "-" if intensity is None else _three(intensity)}
+    if light is None:
+        return found
+    for part in light.parts:
+        words = or_more(part.us) if part.name in light.open else microseconds(part.us)
+        called = "device memory" if part.name == MEMORY else part.name
+        found[f"least time of {called}, by the data sheet"] = (
+            f"{words}{', binds' * (light.binds == part.name)}" if words else "-"
+        )
+    return found
 
 
 def _share(share: float | None) -> str:
     return "-" if share is None else percent(share)
-
-
-def _flop_rows(cases: Sequence[Case]) -> Iterator[Fact]:
-    counts = [case.record.counts for case in cases]
-    names = dict.fromkeys(name for one in counts if one is not None for name, _ in _flops(one))
-    for name in names:
-        yield f"FLOPs, {name}", partial(_flops_of, name)
-    yield (
-        "FLOPs per byte of device memory",
-        lambda case: "-" if case.record.intensity is None else _three(case.record.intensity),
-    )
-
-
-def _flops_of(kind: str, case: Case) -> str:
-    counts = case.record.counts
-    amount = None if counts is None else dict(_flops(counts)).get(kind)
-    return "-" if amount is None else _number(amount)
-
-
-def _light_rows(cases: Sequence[Case]) -> Iterator[Fact]:
-    lights = [case.record.speed_of_light for case in cases]
-    parts = dict.fromkeys(part.name for one in lights if one is not None for part in one.parts)
-    for name in parts:
-        called = "device memory" if name == MEMORY else name
-        yield f"least time of {called}, by the data sheet", partial(_least_time, name)
-
-
-def _least_time(part: str, case: Case) -> str:
-    light = case.record.speed_of_light
-    if light is None or (us := light.part_us(part)) is None:
-        return "-"
-    words = or_more(us) if part in light.open else microseconds(us)
-    return f"{words}{', binds' * (light.binds == part)}" if words else "-"
 
 
 def used_lanes(counts: Counts) -> float | None:

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.errors import refuse
+from occupancy_lab.explaining.advice import worth_showing
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.facts import setting
 from occupancy_lab.explaining.neighbours import predicted_us
-from occupancy_lab.explaining.tried import worth_showing
 from occupancy_lab.explaining.variants import varying
 from occupancy_lab.gpus import Gpu, find_gpu
 from occupancy_lab.plotting.roofline import (

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,11 +30,15 @@ from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import LaunchLine, Words, read_assumed
 from occupancy_lab.tuning.sizes import AskedSizes, launches_at, read_sizes, with_values
-from occupancy_lab.tuning.space import Settings, free_tiles, larger, neighbours
 from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, TunedLaunch, in_file, text_of
 
 SEARCHED = 60
 """The most configurations that a search compiles for a GPU, besides those that are given."""
+Settings = Mapping[str, Any]
+TILES = (16, 2**16)
+WARPS = (1, 16)
+STAGES = (1, 7)
+"""The least and the most of each setting that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,24 +72,13 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     """Return the configuration of *kernel* that is predicted to be fastest, by GPU and size.
 
     Nothing is launched. The compared configurations are those of the kernel's autotuner or, without
-    one, the given values of constexprs and options.
+    one, the given values of constexprs and options; with *search* also others near the best.
 
-    Args:
-        kernel: A function of Triton, or "file.py:function", whose code is run on import.
-        sizes: The path of a CSV file whose first line names arguments of the kernel and whose other
-            lines have a size each, or the arguments of each size by name.
-        search: Whether to look beyond those configurations.
-        gpu: GPUs or targets, as in `explain`.
-        assume: Assumptions about unknown values, as in `explain_launch`.
-        warm: Whether times are those right after the same launch, as in `explain_launch`.
-        triton: Another Triton to compile with, as in `explain`.
-        cache: Whether to use the store of compiled resources.
-        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take.
-        retry_failed: Whether to compile again what the store says cannot be compiled.
-        progress: Called with a sentence before slow steps, and with "" after them.
-        described: signature, constexprs, num_warps, num_stages, options, grid, bytes_read and
-            bytes_written, as in `explain_launch`; an entry of the signature may be an expression of
-            the arguments of a size, "M" or "2 * K".
+    *sizes* is the path of a CSV file whose first line names arguments of the kernel and whose other
+    lines have a size each, or it has the arguments of each size by name. *described* has signature,
+    constexprs, num_warps, num_stages, options, grid, bytes_read and bytes_written. These and all
+    other arguments are those of `explain_launch`; an entry of the signature may be an expression of
+    the arguments of a size, "M" or "2 * K".
 
     Raises:
         InputError: something is missing or wrong, a configuration is not right at every size, or no
@@ -106,15 +100,63 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
             lines[text_of(size)] = launches_at(kernel, size, **described)
             found += _candidates(kernel, size, lines[text_of(size)])
     keys = [one.key for one in gpus]
-    others = {"compilers": dict.fromkeys(keys, compiler), "given": dict.fromkeys(keys, found)}
-    launches = _described(kernel, described, lines, name=name, **others)
-    return Tuner(launches, gpus, assumed, warm=warm).tune(search=search)
+    by = {"compilers": dict.fromkeys(keys, compiler), "given": dict.fromkeys(keys, found)}
+    own: dict[str, Any] = {"gpus": gpus, "assume": assumed, "warm": warm, "name": name, **by}
+    return _described(kernel, described, lines, **own).tune(search=search)
 
 
-@dataclass(frozen=True, slots=True)
-class Launches:
-    """The launches of one kernel, as a command line describes them or as a program makes them."""
+def _described(
+    kernel: Any,
+    described: Mapping[str, Any],
+    lines: Mapping[str, Sequence[LaunchLine]],
+    **others: Any,
+) -> Tuner:
+    """Return what tunes launches that a command line describes, *lines* at each size by text."""
+    is_autotuned, parameters = autotuner_of(kernel) is not None, Parameters.of(kernel)
 
+    def at(size: Size, config: Settings, _gpu: Gpu) -> Candidate:
+        if is_autotuned:
+            line, *_ = lines[text_of(size)]
+            keywords = {**line.keywords, **config}
+            line = dataclasses.replace(line, keywords=keywords, chosen={})
+            (variant,) = variants_of(without_autotuner(kernel), [line])
+        else:
+            given, names = {**described}, {*parameters.by_name} - {*KNOBS}
+            constexprs = {name: value for name, value in config.items() if name in names}
+            options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
+            given |= {name: [config[name]] for name in KNOBS if name in config}
+            given["constexprs"] = with_values(given["constexprs"], constexprs)
+            given["options"] = with_values(given["options"], options)
+            (variant,) = variants_of(kernel, launches_at(kernel, size, **given))
+        return Candidate(size, config, variant)
+
+    keywords = next(iter(lines.values()))[0].keywords
+    return Tuner(
+        digest=source_digest(kernel),
+        is_autotuned=is_autotuned,
+        at=at,
+        passed={name: keywords[name] for name in keywords if parameters.is_constexpr(name)},
+        instead="give {tiles} as a column of the sizes",
+        at_any_size=True,
+        **others,
+    )
+
+
+def _candidates(kernel: Any, size: Size, lines: Sequence[LaunchLine]) -> Iterator[Candidate]:
+    for line in lines:
+        config = _settings(kernel, size, lines, line)
+        for variant in variants_of(kernel, [line]):
+            tuned = {name: plain(value) for name, value in variant.tuned.items()}
+            yield Candidate(size, as_values({**tuned, **config}), variant)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tuner:
+    """Chooses among the configurations of one kernel, at each size on each GPU."""
+
+    gpus: Sequence[Gpu]
+    assume: Mapping[str, Assumption]
+    warm: bool
     digest: str
     """The kernel's `source_digest`."""
     is_autotuned: bool
@@ -136,61 +178,6 @@ class Launches:
     at_any_size: bool = False
     """Whether there are launches at other sizes than those that are given."""
 
-
-def _described(
-    kernel: Any,
-    described: Mapping[str, Any],
-    lines: Mapping[str, Sequence[LaunchLine]],
-    **others: Any,
-) -> Launches:
-    """Return the launches that a command line describes; *lines* are those of each size by text."""
-    is_autotuned, parameters = autotuner_of(kernel) is not None, Parameters.of(kernel)
-
-    def at(size: Size, config: Settings, _gpu: Gpu) -> Candidate:
-        if is_autotuned:
-            line, *_ = lines[text_of(size)]
-            keywords = {**line.keywords, **config}
-            line = dataclasses.replace(line, keywords=keywords, chosen={})
-            (variant,) = variants_of(without_autotuner(kernel), [line])
-        else:
-            given, names = {**described}, {*parameters.by_name} - {*KNOBS}
-            constexprs = {name: value for name, value in config.items() if name in names}
-            options = {one: config[one] for one in config if one not in {*names, *KNOBS}}
-            given |= {name: [config[name]] for name in KNOBS if name in config}
-            given["constexprs"] = with_values(given["constexprs"], constexprs)
-            given["options"] = with_values(given["options"], options)
-            (variant,) = variants_of(kernel, launches_at(kernel, size, **given))
-        return Candidate(size, config, variant)
-
-    keywords = next(iter(lines.values()))[0].keywords
-    return Launches(
-        digest=source_digest(kernel),
-        is_autotuned=is_autotuned,
-        at=at,
-        passed={name: keywords[name] for name in keywords if parameters.is_constexpr(name)},
-        instead="give {tiles} as a column of the sizes",
-        at_any_size=True,
-        **others,
-    )
-
-
-def _candidates(kernel: Any, size: Size, lines: Sequence[LaunchLine]) -> Iterator[Candidate]:
-    for line in lines:
-        config = _settings(kernel, size, lines, line)
-        for variant in variants_of(kernel, [line]):
-            tuned = {name: plain(value) for name, value in variant.tuned.items()}
-            yield Candidate(size, as_values({**tuned, **config}), variant)
-
-
-@dataclass(frozen=True, slots=True)
-class Tuner:
-    """Chooses among the configurations of one kernel, at each size on each GPU."""
-
-    launches: Launches
-    gpus: Sequence[Gpu]
-    assume: Mapping[str, Assumption]
-    warm: bool = False
-
     def tune(self, *, search: bool) -> TunedFile:
         """Return the configuration that is predicted to be fastest, by GPU and size.
 
@@ -202,7 +189,7 @@ class Tuner:
         stopped: list[str] = []
         basis: dict[str, str] = {}
         for gpu in self.gpus:
-            candidates = self.launches.given[gpu.key]
+            candidates = self.given[gpu.key]
             sizes = _sizes(candidates)
             tiles = free_tiles(_tiles(candidates), [one.config for one in candidates])
             runs = self._predicted(candidates, gpu)
@@ -215,23 +202,23 @@ class Tuner:
             best, without = _best(sizes, runs, gpu, len(candidates), tiles)
             if best:
                 chosen[gpu.key] = best
-                how = "as a profiler gives it" if self.launches.in_program else "between events"
+                how = "as a profiler gives it" if self.in_program else "between events"
                 warm = ", right after the same launch" if self.warm else ""
                 basis[gpu.key] = f"{predicted[0].basis}; each is {how}{warm}"
             left_out += without
         if not chosen:
             refuse("; ".join(f"{one.gpu}: {one.reason}" for one in left_out))
-        first = self.launches.given[self.gpus[0].key][0]
+        first = self.given[self.gpus[0].key][0]
         bound = BoundLaunch.of(first.variant.function, first.variant.launch)
         return TunedFile(
             kernel=bound.kernel,
-            digest=self.launches.digest,
-            triton=self.launches.compilers[self.gpus[0].key].environment.triton,
+            digest=self.digest,
+            triton=self.compilers[self.gpus[0].key].environment.triton,
             sizes=tuple(first.size),
             tensors=bound.dtypes,
             constexprs={
                 name: in_file(value)
-                for name, value in self.launches.passed.items()
+                for name, value in self.passed.items()
                 if name not in {*first.config, *first.size}
             },
             gpus=chosen,
@@ -242,11 +229,11 @@ class Tuner:
 
     def _predicted(self, candidates: Sequence[Candidate], gpu: Gpu) -> list[Run]:
         found = [one.variant for one in candidates]
-        how = {"warm": self.warm, "in_program": self.launches.in_program}
-        asked = asked_of(found, self.gpus, self.launches.name, **how)
+        how = {"warm": self.warm, "in_program": self.in_program}
+        asked = asked_of(found, self.gpus, self.name, **how)
         asked = [one for one in asked if one.gpu is gpu]
         check_assumed(asked, self.assume)
-        compiler = self.launches.compilers[gpu.key]
+        compiler = self.compilers[gpu.key]
         runs = with_counts(compile_runs(asked, compiler), asked, compiler, self.assume)
         return list(zip(candidates, runs, strict=True))
 
@@ -257,18 +244,18 @@ class Tuner:
         are not checked: their author vouches for them.
         """
         gpu = self.gpus[0]
-        candidates = self.launches.given[gpu.key]
+        candidates = self.given[gpu.key]
         configs, sizes = [one.config for one in candidates], _sizes(candidates)
         names = _tiles(candidates)
         tiles = [one for one in names if len({config.get(one) for config in configs}) > 1]
-        if self.launches.is_autotuned or not tiles:
+        if self.is_autotuned or not tiles:
             return
         each: dict[str, Settings] = {}
         for one in candidates:
             each.setdefault(_key(one.config, tiles), one.config)
-        if self.launches.at_any_size:
+        if self.at_any_size:
             sizes += filter(None, [larger(sizes[-1], configs, tiles)])
-        asked = [self.launches.at(size, config, gpu) for size in sizes for config in each.values()]
+        asked = [self.at(size, config, gpu) for size in sizes for config in each.values()]
         runs = self._predicted(asked, gpu)
         for size in sizes:
             of_size = [(one.config, run) for one, run in runs if one.size == size]
@@ -277,7 +264,7 @@ class Tuner:
                 refuse(
                     f"{named[less]} does not do the whole work at {text_of(size)}: it reads or"
                     f" writes less than {named[whole]}, and what is tuned has to be right at every"
-                    f" size; {self.launches.instead.format(tiles=few_of(tiles))}"
+                    f" size; {self.instead.format(tiles=few_of(tiles))}"
                 )
 
     def _searched(
@@ -314,7 +301,7 @@ class Tuner:
             made: list[tuple[Candidate, Record | Failed]] = []
             for config, where, record in places:
                 with contextlib.suppress(InputError):  # the grid or heuristics do not take it
-                    made.append((self.launches.at(where, config, gpu), record))
+                    made.append((self.at(where, config, gpu), record))
             found = self._predicted([one for one, _ in made], gpu)
             for (candidate, run), (_, record) in zip(found, made, strict=True):
                 if _does_as(record, run):
@@ -442,3 +429,62 @@ def _numbers(run: Record | Failed) -> dict[str, Any]:
 
 def _key(config: Settings, names: Sequence[str] = ()) -> str:
     return repr(sorted((name, config.get(name)) for name in names or config))
+
+
+def free_tiles(tiles: Collection[str], configs: Sequence[Settings]) -> list[str]:
+    """Return those of *tiles* that have several sizes in *configs*, all powers of two.
+
+    With several sizes the author vouches that the kernel is right with any size. That a launch with
+    another size still reads and writes the same is checked where it is counted.
+    """
+    found = []
+    for name in sorted(tiles):
+        sizes = {one.get(name) for one in configs}
+        if len(sizes) > 1 and all(type(one) is int and one & (one - 1) == 0 for one in sizes):
+            found.append(name)
+    return found
+
+
+def neighbours(config: Settings, tiles: Sequence[str]) -> Iterator[Settings]:
+    """Return the configurations that differ from *config* in one step, or in two combined steps.
+
+    A step doubles or halves a tile or the warps, or adds or removes a stage. Two steps are combined
+    for a tile and the warps in the same direction, and for two tiles in opposite directions.
+    *config* has num_warps and num_stages.
+    """
+    for stages in (config["num_stages"] - 1, config["num_stages"] + 1):
+        if STAGES[0] <= stages <= STAGES[1]:
+            yield {**config, "num_stages": stages}
+    scaled = [*tiles, "num_warps"]
+    for place, up in itertools.product(range(len(scaled)), (True, False)):
+        if (step := _scaled(config, scaled[place], up=up)) is None:
+            continue
+        yield step
+        for other in scaled[place + 1 :]:
+            second = _scaled(step, other, up=up if other == "num_warps" else not up)
+            if second is not None:
+                yield second
+
+
+def _scaled(config: Settings, name: str, *, up: bool) -> Settings | None:
+    """Return *config* with *name* doubled or halved, or None if that is not tried."""
+    least, most = WARPS if name == "num_warps" else TILES
+    value = config[name] * 2 if up else config[name] // 2
+    return {**config, name: value} if least <= value <= most else None
+
+
+def larger(size: Size, configs: Sequence[Settings], tiles: Sequence[str]) -> Size | None:
+    """Return a size with at least twice any tile of *configs*; None if *size* already has.
+
+    Its numbers are odd multiples of those of *size*, so that 16 divides the same ones, and Triton
+    compiles the same binary.
+    """
+    numbers = [value for value in size.values() if type(value) is int and value > 0]
+    largest = max((one[name] for one in configs for name in tiles), default=0)
+    if not numbers or min(numbers) >= 2 * largest:
+        return None
+    factor = -(-2 * largest // min(numbers)) | 1
+    return {
+        name: value * factor if type(value) is int and value > 0 else value
+        for name, value in size.items()
+    }

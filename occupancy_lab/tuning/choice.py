@@ -131,18 +131,9 @@ class Tuning(Answer):
     gpu: Gpu
     launched: str
     """The subject of the tuning: the matrix, or the kernel, with its grid if there is only one."""
-    problem: Problem | None
-    """The matrix; None if the launch is of another kind."""
     best: Choice
     """The fastest measured configuration, or else the best predicted one."""
     best_predicted: Choice
-    best_recorded: RecordedLaunch | None
-    """The fastest recorded launch of the kernels; None if none was recorded."""
-    faster: dict[str, float]
-    """Rivals that were recorded to take less time than `best_recorded`, such as torch.softmax,
-    us."""
-    compared: dict[str, Choice]
-    """The tutorial's launch of `softmax`, and each kernel's own default."""
     exhaustive: Cost
     """The cost of measuring every configuration, as an autotuner does."""
     spent: Cost
@@ -151,6 +142,15 @@ class Tuning(Answer):
     """Every configuration, the best predicted first, with the columns of a sweep."""
     less_work: tuple[str, ...] = ()
     """Sentences about the configurations that leave a part of the work undone."""
+    problem: Problem | None = None
+    """The matrix; None if the launch is of another kind, which has none of the following."""
+    best_recorded: RecordedLaunch | None = None
+    """The fastest recorded launch of the kernels; None if none was recorded."""
+    faster: Mapping[str, float] = field(default_factory=dict)
+    """Rivals that were recorded to take less time than `best_recorded`, such as torch.softmax,
+    us."""
+    compared: Mapping[str, Choice] = field(default_factory=dict)
+    """The tutorial's launch of `softmax`, and each kernel's own default."""
 
     @property
     def basis(self) -> str:
@@ -267,18 +267,6 @@ def _ranked(tuning: Tuning) -> list[Choice]:
     return [choice_of(row) for row in rows.to_dict("records")]
 
 
-def _cells(choice: Choice, knobs: Sequence[str]) -> tuple[str, ...]:
-    settings = dict(choice.settings)
-    values = " / ".join(literal(str(settings.get(name, "-"))) for name in knobs)
-    numbers = (values, str(choice.num_programs))
-    return (literal(choice.kernel), *numbers, cell(choice.predicted_us), part_cell(choice.bound))
-
-
-def _headers(knobs: Sequence[str]) -> tuple[str, ...]:
-    short = " / ".join(literal(SHORT.get(name, name)) for name in knobs)
-    return ("kernel", short, "programs", "predicted us", "bound")
-
-
 SHORT = {"BLOCK_SIZE": "block", "num_warps": "warps", "num_stages": "stages"}
 """Short headers for settings that every reader knows."""
 
@@ -293,47 +281,42 @@ def _knobs(tuning: Tuning) -> list[str]:
 
 
 def _best_table(tuning: Tuning, top: int) -> Table:
-    knobs = _knobs(tuning)
-    measured, recorded = ("us" in tuning.table), ("recorded_us" in tuning.table)
-    rows = tuple(
-        (
-            *_cells(one, knobs),
-            *((cell(one.us), difference_cell(one.predicted_us, one.us)) if measured else ()),
-            *((cell(one.recorded_us),) if recorded else ()),
-        )
-        for one in _ranked(tuning)[:top]
-    )
-    headers = (
-        *_headers(knobs),
-        *(("measured us", "off") if measured else ()),
-        *(("recorded us",) if recorded else ()),
-    )
-    return Table(headers, rows)
+    columns = ["kernel", "settings", "programs", "predicted us", "bound"]
+    columns += ["measured us", "off"] if "us" in tuning.table else []
+    return _table(tuning, [(literal(one.kernel), one) for one in _ranked(tuning)[:top]], columns)
 
 
 def _compared_table(tuning: Tuning) -> Table:
-    best = tuning.best_predicted.predicted_us
-    knobs = _knobs(tuning)
     names: dict[Choice, list[str]] = {}
     for name, one in tuning.compared.items():
         names.setdefault(one, []).append(name.removeprefix("default of "))
-    recorded = "recorded_us" in tuning.table
-    rows = tuple(
-        (
-            listed(called),
-            *_cells(one, knobs)[1:-1],
-            change(one.predicted_us / best - 1.0),
-            *((cell(one.recorded_us),) if recorded else ()),
-        )
-        for one, called in names.items()
-    )
-    headers = (
-        "kernel",
-        *_headers(knobs)[1:-1],
-        "against the best",
-        *(("recorded us",) if recorded else ()),
-    )
-    return Table(headers, rows)
+    columns = ["kernel", "settings", "programs", "predicted us", "against the best"]
+    return _table(tuning, [(listed(called), one) for one, called in names.items()], columns)
+
+
+def _table(tuning: Tuning, choices: Sequence[tuple[str, Choice]], columns: list[str]) -> Table:
+    """Return the *columns* of choices, each with a name for its kernel, and recorded times."""
+    knobs, best = _knobs(tuning), tuning.best_predicted.predicted_us
+
+    def cells(kernel: str, one: Choice) -> dict[str, str]:
+        settings = dict(one.settings)
+        return {
+            "kernel": kernel,
+            "settings": " / ".join(literal(str(settings.get(name, "-"))) for name in knobs),
+            "programs": str(one.num_programs),
+            "predicted us": cell(one.predicted_us),
+            "bound": part_cell(one.bound),
+            "against the best": change(one.predicted_us / best - 1.0),
+            "measured us": cell(one.us),
+            "off": difference_cell(one.predicted_us, one.us),
+            "recorded us": cell(one.recorded_us),
+        }
+
+    columns = [*columns, *(["recorded us"] if "recorded_us" in tuning.table else [])]
+    short = " / ".join(literal(SHORT.get(name, name)) for name in knobs)
+    headers = tuple(short if name == "settings" else name for name in columns)
+    rows = (cells(*named) for named in choices)
+    return Table(headers, tuple(tuple(row[name] for name in columns) for row in rows))
 
 
 def _cost_sentences(tuning: Tuning) -> Iterator[str]:

@@ -38,8 +38,7 @@ from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import AskedGpus, chosen_gpus
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.signature import Words
-from occupancy_lab.tuning.by_size import Candidate, Launches, Tuner, as_values
-from occupancy_lab.tuning.space import Settings
+from occupancy_lab.tuning.by_size import Candidate, Settings, Tuner, as_values
 from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, in_file, text_of
 
 Values = Mapping[str, tuple[Any, ...]]
@@ -68,26 +67,15 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
 ) -> TunedFile:
     """Return the fastest predicted configuration of a kernel that `file.py:function` launches.
 
-    The function is run without a GPU, as by `explain_script`, and nothing is launched. Each size
-    that it launches has a choice on each GPU. Sizes are told apart by the whole numbers that the
-    launches pass and by their constexprs, where these differ; strides count only where nothing
-    else tells launches apart. Of launches of one size the first counts.
+    The function, which can be called without arguments, is run without a GPU, as by
+    `explain_script`, and nothing is launched. Each size that it launches has a choice on each GPU.
+    Sizes are told apart by the whole numbers that the launches pass and by their constexprs, where
+    these differ; strides count only where nothing else tells launches apart. Of launches of one
+    size the first counts.
 
-    Args:
-        name: The function, `file.py:function`, which can be called without arguments.
-        kernel: The name of the kernel; needed if several can be tuned.
-        search: Whether to look beyond the configurations, as in `tune_sizes`.
-        gpu: GPUs, as in `explain`.
-        triton: Another Triton to compile with, as in `explain`.
-        cache: Whether to use the store of compiled resources.
-        compile_timeout: Seconds that the function, or a compile, may take.
-        progress: Called with a sentence before slow steps, and with "" after them.
-        constexprs: Values, as in `explain_script`. Where there are several, they are tuned.
-        num_warps: As constexprs.
-        num_stages: As constexprs.
-        options: As constexprs.
-        assume: Assumptions about unknown values, as in `explain_script`.
-        warm: Whether times are those right after the same launch, as in `explain_launch`.
+    *kernel* is the name of the kernel; it is needed if several can be tuned. *search* is as
+    `tune_sizes` takes it. All other arguments are those of `explain_script`; where *constexprs*,
+    *num_warps*, *num_stages* or *options* have several values, these are tuned.
 
     Raises:
         InputError: the function fails or launches nothing that can be tuned, or what `tune_sizes`
@@ -110,9 +98,8 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
         calls = _of_kernel(name, [*_calls(scripts)], kernel, chosen, search=search)
         _check_dtypes(name, calls)
         there = [one for one in gpus if any(call.script.gpu is one for call in calls)]
-        launches = _launches_of(there, calls, search=search)
+        tuner = _tuner(there, calls, search=search, assume=read_assumed_of(every, words), warm=warm)
         try:
-            tuner = Tuner(launches, there, read_assumed_of(every, words), warm=warm)
             found = tuner.tune(search=search)
         finally:
             for script in scripts:
@@ -262,7 +249,7 @@ def _is_stride(name: str) -> bool:
     return "stride" in name.lower()
 
 
-def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -> Launches:
+def _tuner(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool, **how: Any) -> Tuner:
     of_gpus = [[one for one in calls if one.script.gpu is gpu] for gpu in gpus]
     numbers = [[one.numbers for one in own] for own in of_gpus]
     names = size_names(numbers, dict.fromkeys(name for one in calls for name in one.passed))
@@ -283,7 +270,8 @@ def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -
 
     call, variant = next(iter(first.values())), given[gpus[0].key][0].variant
     arguments = BoundLaunch.of(variant.function, variant.launch).arguments
-    return Launches(
+    return Tuner(
+        gpus=gpus,
         digest=call.digest,
         is_autotuned=bool(call.first.tuned),
         compilers=compilers,
@@ -292,6 +280,7 @@ def _launches_of(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool) -
         passed={name: arguments[name] for name in call.passed},
         in_program=True,
         instead="leave {tiles} to the launch line, and let the grid follow what is tuned",
+        **how,
     )
 
 

@@ -75,29 +75,15 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
     """Return the configuration to launch on a matrix of *rows* x *cols*, and its candidates.
 
     Every configuration is compiled and predicted. With *measure* the *top* best predicted are
-    launched too, and the fastest of them is the choice.
+    launched on this machine too, at least *runs* times each, and the fastest of them is the choice.
+    *journal* keeps measurements as they come in.
 
-    Args:
-        cols: Columns of the matrix.
-        rows: Rows of the matrix.
-        dtype: float32, float16 or bfloat16, or torch's dtype.
-        kernel: Kernels that do the same, each as in `explain`; several as a list or with commas.
-            The default is the softmax kernels.
-        gpu: The GPU; None means the GPU of this machine, or an H100 without one.
-        triton: A Triton, as in `explain`.
-        num_warps: Warps per program; the default is what compiles quickly.
-        num_stages: Stages of the loop of a persistent kernel; the default is 1 to 4.
-        options: Further compiler options of every launch: "maxnreg=64".
-        measure: Whether to launch the best configurations on the GPU of this machine.
-        top: How many configurations to launch.
-        runs: The least number of timed launches of each.
-        compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
-            means no limit.
-        cache: Whether to use the store of compiled resources.
-        journal: Where measurements are kept as they come in; None keeps none.
-        retry_failed: Whether to compile again what the store says cannot be compiled.
-        progress: Called with the number of finished compiles and the number of all.
-        measuring_progress: Called with the number of measured configurations and of all.
+    *kernel* has kernels that do the same, several as a list or with commas; the default is the
+    softmax kernels. *gpu* is one GPU; None means that of this machine, or an H100 without one. The
+    default of *num_warps* is what compiles quickly; that of *num_stages*, for the loop of a
+    persistent kernel, is 1 to 4. *progress* is called with the number of finished compiles and the
+    number of all, *measuring_progress* with those of measured configurations. The other arguments
+    are those of `explain_matrix`.
 
     Raises:
         InputError: an argument is invalid, nothing can be predicted, or there is no GPU to measure
@@ -148,7 +134,7 @@ def tune(  # noqa: PLR0913 - one argument per option of the command line
             journal=journal,
         )
         table = table.join(measured[list(MEASURED_COLUMNS)])
-    return _tuning(table, device, problem.words, runs=runs, tasks=ranked, tutorial=tutorial)
+    return _of_matrix(_tuning(table, device, problem.words, runs=runs), ranked, tutorial)
 
 
 def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[str | None, ...]]:
@@ -231,43 +217,45 @@ def _with_recorded(table: pd.DataFrame, tasks: Sequence[Asked]) -> pd.DataFrame:
     return table.assign(recorded_us=pd.array(times, dtype="Float64"))
 
 
-def _tuning(  # noqa: PLR0913 - what a tuning is made of
-    table: pd.DataFrame,
-    gpu: Gpu,
-    launched: str,
-    *,
-    runs: int,
-    tasks: Sequence[Asked] = (),
-    tutorial: Sequence[Record] = (),
-    less_work: tuple[str, ...] = (),
+def _tuning(
+    table: pd.DataFrame, gpu: Gpu, launched: str, *, runs: int, less_work: tuple[str, ...] = ()
 ) -> Tuning:
-    """Return the tuning in a ranked *table* of launches on *gpu*; *tasks* are those of a matrix.
+    """Return the tuning in a ranked *table* of launches on *gpu*.
 
-    *tutorial* has the record of the tutorial's kernel, if it is among them; *less_work* says which
-    launches do less than others.
+    *less_work* says which launches do less than others.
     """
     predicted = table[table["predicted_us"].notna()]
     measured = predicted[predicted["measured"].notna()] if "us" in table else predicted.iloc[:0]
     choices = [choice_of(row) for row in predicted.to_dict("records")]
     timed = [choice for choice in choices if choice.us is not None]
-    problem = matrix_of(tasks[0]).problem if tasks else None
-    tuned = {task.name for task in tasks}
-    own = [name for name in kernel_names() if name in tuned]
-    recorded = () if problem is None else recorded_ranking(gpu.key, problem, own)
-    us = recorded[0].measurement.us if recorded else None
     return Tuning(
         gpu=gpu,
         launched=launched,
-        problem=problem,
-        faster=faster_rivals(gpu.key, problem, us) if us and problem is not None else {},
         best=min(timed, key=lambda choice: choice.us or 0.0, default=choices[0]),
         best_predicted=choices[0],
-        best_recorded=recorded[0] if recorded else None,
-        compared=dict(_compared(predicted, tasks, tutorial)),
         less_work=less_work,
         exhaustive=cost_of(list(predicted["predicted_us"][predicted["ranked"]]), runs),
         spent=cost_of(list(measured["predicted_us"]), runs),
         table=table,
+    )
+
+
+def _of_matrix(found: Tuning, tasks: Sequence[Asked], tutorial: Sequence[Record]) -> Tuning:
+    """Return the tuning *found* of *tasks*, launches of a matrix, with what it is compared with.
+
+    *tutorial* has the record of the tutorial's kernel, if it is among them.
+    """
+    problem, key = matrix_of(tasks[0]).problem, found.gpu.key
+    tuned = {task.name for task in tasks}
+    recorded = recorded_ranking(key, problem, [name for name in kernel_names() if name in tuned])
+    us = recorded[0].measurement.us if recorded else None
+    predicted = found.table[found.table["predicted_us"].notna()]
+    return dataclasses.replace(
+        found,
+        problem=problem,
+        best_recorded=recorded[0] if recorded else None,
+        faster=faster_rivals(key, problem, us) if us else {},
+        compared=dict(_compared(predicted, tasks, tutorial)),
     )
 
 

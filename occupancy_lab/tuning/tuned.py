@@ -226,15 +226,13 @@ class Tuned(Autotuner):  # type: ignore[misc] # Triton has no types
         if not isinstance(settings, str):
             place = self._place(settings)
             if named is not None and not isinstance(found, str):
-                self.configs[place].chosen_by = self._words(*found)
+                choice, is_near = found
+                near = f", nearest size {text_of(choice.sizes)}" if is_near else ""
+                self.configs[place].chosen_by = f"{Path(self._path).name}{near}"
             return place
         if device != NO_GPU:
             self._fallback(settings, device, None)
         return None
-
-    def _words(self, choice: TunedLaunch, is_near: bool) -> str:  # noqa: FBT001 - as found
-        """Return where a choice is from: "tuned.json", or "tuned.json, nearest size M 4096"."""
-        return Path(self._path).name + (f", nearest size {text_of(choice.sizes)}" * is_near)
 
     def _find(self, device: int, told: Sequence[Any]) -> tuple[TunedLaunch, bool] | str:
         """Return the file's choice for a launch and whether it is for another size, or why not.

@@ -9,7 +9,8 @@ import in_process
 import pytest
 from compiled_rows import compiled, failed
 
-from occupancy_lab.checking import Check, check, read_checks
+from occupancy_lab.checking.check import check
+from occupancy_lab.checking.conditions import Check, read_checks
 from occupancy_lab.errors import InputError
 from occupancy_lab.table.rows import FORMS
 

@@ -8,8 +8,8 @@ from compiled_rows import compiled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.checking import diff
 from occupancy_lab.checking.changes import match_rows
+from occupancy_lab.checking.diff import diff
 from occupancy_lab.checking.rows import Table, make_rows
 from occupancy_lab.prediction import (
     BANDWIDTH_RATIO_ERROR,

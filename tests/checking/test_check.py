@@ -13,7 +13,8 @@ from compiled_rows import compiled, failed
 from hostile_files import HOSTILE, put, within
 
 import occupancy_lab
-from occupancy_lab.checking import check, read_checks
+from occupancy_lab.checking.check import check
+from occupancy_lab.checking.conditions import read_checks
 from occupancy_lab.errors import InputError
 
 run, refused = (partial(done, "check") for done in (in_process.run, in_process.refused))

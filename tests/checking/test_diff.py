@@ -13,7 +13,7 @@ from compiled_rows import compiled, failed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from occupancy_lab.checking import diff
+from occupancy_lab.checking.diff import diff
 from occupancy_lab.prediction import NOT_FOLLOWED
 
 run, refused = (partial(done, "diff") for done in (in_process.run, in_process.refused))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab import explain_launch
-from occupancy_lab.checking import check
+from occupancy_lab.checking.check import check
 from occupancy_lab.checking.conditions import Check
 from occupancy_lab.checking.fixes import Fix, FixFinder
 from occupancy_lab.checking.rows import Table, make_rows

@@ -16,7 +16,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from in_process import run
 
-from occupancy_lab.checking import check
+from occupancy_lab.checking.check import check
 from occupancy_lab.checking.outputs import place_of, relative, to_github, to_junit, to_sarif
 from occupancy_lab.text.words import visible
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from occupancy_lab.comparing import compare
+from occupancy_lab.comparing.comparison import compare
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.environment import Environment
 from occupancy_lab.compiling.process import CompileProcess

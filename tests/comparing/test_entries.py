@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from occupancy_lab.comparing import write_comparison
+from occupancy_lab.comparing.comparison import write_comparison
 from occupancy_lab.comparing.entries import Entry
 from occupancy_lab.values import Config
 

@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from occupancy_lab.comparing import write_comparison
-from occupancy_lab.comparing.comparison import fastest_sentences
+from occupancy_lab.comparing.comparison import fastest_sentences, write_comparison
 from occupancy_lab.comparing.entries import Entry
 from occupancy_lab.prediction import Part, Prediction
 

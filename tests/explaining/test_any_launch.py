@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from stand_ins import dry
 
 from occupancy_lab import dry_run, tensor
-from occupancy_lab.explaining import Explanation
 from occupancy_lab.explaining.duration import part_sentence
+from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.explaining.variants import write_variants
 from occupancy_lab.prediction import CHOSEN

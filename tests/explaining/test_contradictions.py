@@ -15,8 +15,8 @@ from stand_ins import CONDITIONS, dry, recorded_launch
 
 from occupancy_lab.arguments import tensor
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Case, Recorded
+from occupancy_lab.explaining.explanation import write_full
 from occupancy_lab.explaining.neighbours import Neighbour
 from occupancy_lab.explaining.short import WORDS, write_short
 from occupancy_lab.gpus import find_gpu

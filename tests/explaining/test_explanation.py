@@ -18,8 +18,8 @@ from stand_ins import CONDITIONS, MEASURED, GivenCompiler, Launches, put_here
 import occupancy_lab
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Case, Recorded
+from occupancy_lab.explaining.explanation import write_full
 from occupancy_lab.explaining.limits import TERM_WORDS
 from occupancy_lab.gpus import bare_gpus, devices
 from occupancy_lab.occupancy.tutorial import CUDA_TERMS, HIP_TERMS

@@ -11,7 +11,8 @@ from hand_made import matmul
 
 from occupancy_lab import dry_run, tensor
 from occupancy_lab.comparing.comparison import compare, compare_launches
-from occupancy_lab.explaining import tried
+from occupancy_lab.explaining import advice
+from occupancy_lab.explaining.advice import change_if
 from occupancy_lab.explaining.dry_run import explain_launch
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.grids import (
@@ -30,7 +31,6 @@ from occupancy_lab.explaining.neighbours import (
     first_of,
     predicted_us,
 )
-from occupancy_lab.explaining.tried import change_if
 from occupancy_lab.sweeping.run import run
 from occupancy_lab.table.rows import Exports, View
 from occupancy_lab.text.document import Table
@@ -137,11 +137,11 @@ def test_growing_tensors_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
         launch=SimpleNamespace(grid=(64,)), num_warps=4, options={}, arguments={}
     )
     for grown, words in (([], ""), (["DW"], ", and DW grows with the grid")):
-        monkeypatch.setattr(tried, "grown_tensors", lambda *_, grown=grown: grown)
-        monkeypatch.setattr(tried, "added_tensors", lambda *_: [])
+        monkeypatch.setattr(advice, "grown_tensors", lambda *_, grown=grown: grown)
+        monkeypatch.setattr(advice, "added_tensors", lambda *_: [])
         found = change_if(Neighbour({"grid": (512,)}, record), record)
         assert found == f"grid 512 instead of 64 (if its results stay right{words})"
-    monkeypatch.setattr(tried, "grown_tensors", lambda *_: ["DW", "DB"])
+    monkeypatch.setattr(advice, "grown_tensors", lambda *_: ["DW", "DB"])
     assert "and DW and DB grow with the grid)" in change_if(
         Neighbour({"grid": (512,)}, record), record
     )

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from occupancy_lab.explaining import calculate_occupancy
+from occupancy_lab.explaining.limits import calculate_occupancy
 
 CASES: dict[str, tuple[str, dict[str, int]]] = {
     "Clusters are counted whole, and fewer CTAs are a better num_ctas": ("h200", {"num_ctas": 4}),

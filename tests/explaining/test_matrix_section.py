@@ -18,7 +18,7 @@ from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.sweeping import recorded
 from occupancy_lab.sweeping.recorded import recorded_ranking
 from occupancy_lab.text.words import change, microseconds
-from occupancy_lab.tuning import Tuning
+from occupancy_lab.tuning.choice import Tuning
 from occupancy_lab.values import Config, Problem, Resources
 
 COUNTED = H100.replace(instructions=90, loop_instructions=172, async_copies=4)

@@ -13,6 +13,12 @@ from stand_ins import dry
 
 from occupancy_lab.arguments import Descriptor, Pointer, tensor
 from occupancy_lab.asked import Asked
+from occupancy_lab.explaining.advice import (
+    in_one_sentence,
+    of_neighbours,
+    without_blocks,
+    worth_showing,
+)
 from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.explanation import Explanation, write_full
 from occupancy_lab.explaining.grids import same_work
@@ -29,12 +35,6 @@ from occupancy_lab.explaining.neighbours import (
     rank,
 )
 from occupancy_lab.explaining.short import write_short
-from occupancy_lab.explaining.tried import (
-    in_one_sentence,
-    of_neighbours,
-    without_blocks,
-    worth_showing,
-)
 from occupancy_lab.kernel import variants
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.prediction import Part, Prediction

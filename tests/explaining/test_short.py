@@ -13,9 +13,9 @@ from stand_ins import CONDITIONS, MEASURED, recorded_launch
 import occupancy_lab
 from occupancy_lab.compiling import Store, resource_key
 from occupancy_lab.compiling.process import CompileProcess, Request
-from occupancy_lab.explaining import write_full
 from occupancy_lab.explaining.case import Case, Recorded, with_recorded
 from occupancy_lab.explaining.commands import explain_command, tune_command
+from occupancy_lab.explaining.explanation import write_full
 from occupancy_lab.explaining.short import WORDS, write_short
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.inputs import chosen_kernels

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from occupancy_lab.errors import DoesNotFitError, InputError
-from occupancy_lab.explaining import calculate_occupancy
+from occupancy_lab.explaining.limits import calculate_occupancy
 from occupancy_lab.gpus import Gpu, bare_gpus, find_gpu
 from occupancy_lab.occupancy.calculator import calculate, check_fits
 from occupancy_lab.values import Resources

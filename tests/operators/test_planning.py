@@ -22,7 +22,7 @@ from occupancy_lab.kernel import load_kernel
 from occupancy_lab.operators import planning
 from occupancy_lab.operators.planning import Choice, Launcher, Rows, as_laid_out, choose, launcher
 from occupancy_lab.operators.softmax import FORWARD
-from occupancy_lab.tuning import tune
+from occupancy_lab.tuning.search import tune
 from occupancy_lab.values import Config, Problem
 
 H200 = find_gpu("h200")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from in_process import run
 
-from occupancy_lab.checking import check
+from occupancy_lab.checking.check import check
 from occupancy_lab.tracing.dry import DryTraces, dry_traces
 
 SCRIPT = """

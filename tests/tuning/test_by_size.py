@@ -5,9 +5,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import hypothesis
+import launched_kernels
 import pytest
 import triton
 import triton.language as tl
+from hypothesis import strategies as st
 from in_process import run
 
 import occupancy_lab
@@ -15,7 +18,9 @@ from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import InputError
 from occupancy_lab.kernel import load_function
 from occupancy_lab.prediction import Part, Prediction
+from occupancy_lab.tiles import tile_names
 from occupancy_lab.tuning import by_size
+from occupancy_lab.tuning.by_size import free_tiles, larger, neighbours
 from occupancy_lab.tuning.tuned_file import TunedFile
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -30,6 +35,16 @@ NORM = {
     "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,N,1e-5",
     "grid": "4096",
 }
+POWERS = st.integers(4, 10).map(lambda power: 2**power)
+CONFIGS = st.fixed_dictionaries(
+    {
+        "A": POWERS,
+        "B": POWERS,
+        "num_warps": st.integers(0, 4).map(lambda power: 2**power),
+        "num_stages": st.integers(1, 7),
+        "FLAG": st.booleans(),
+    }
+)
 
 
 def test_the_fastest_of_each_size_is_chosen() -> None:
@@ -308,3 +323,42 @@ def test_a_size_that_the_signature_calculates_with_is_not_left_out() -> None:
     sizes = [{"M": 64, "N": 64}]
     with pytest.raises(InputError, match="needs a number for K, and the sizes have none; give"):
         occupancy_lab.tune_sizes(sizes=sizes, gpu="h100", **MATMUL)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free"),
+    [((64, 128), True), ((64, 64), False), ((64, 96), False), ((64, None), False)],
+)
+def test_a_tile_is_free_where_its_author_varies_it(sizes: tuple[int, ...], *, free: bool) -> None:
+    """A tile is free if its sizes are several powers of two."""
+    configs = [{"TILE": size, "OTHER": 32, "GROUP": size} for size in sizes]
+    assert free_tiles(tile_names(launched_kernels.handing), configs) == (["TILE"] if free else [])
+
+
+@hypothesis.given(CONFIGS)
+def test_neighbours_are_a_step_or_two_away(config: dict[str, int]) -> None:
+    """Neighbours stay within limits and differ in two settings at most."""
+    found = list(neighbours(config, ["A", "B"]))
+    assert len({repr(sorted(one.items())) for one in found}) == len(found)
+    for one in found:
+        changed = {name for name in config if one[name] != config[name]}
+        assert 1 <= len(changed) <= 2
+        assert "FLAG" not in changed
+        assert all(
+            one[name] in {config[name] * 2, config[name] // 2} for name in changed - {"num_stages"}
+        )
+        assert abs(one["num_stages"] - config["num_stages"]) <= 1
+        assert 16 <= one["A"] <= 2**16
+        assert 1 <= one["num_warps"] <= 16
+
+
+@hypothesis.given(st.integers(1, 10**6), POWERS)
+def test_a_larger_size_is_more_than_any_tile(n: int, tile: int) -> None:
+    """No tile has half of it, and Triton compiles the same binary."""
+    found = larger({"N": n, "NAME": "x", "FLAG": True}, [{"A": tile}], ["A"])
+    if found is None:
+        assert n >= 2 * tile
+        return
+    assert found["N"] >= 2 * tile
+    assert (found["N"] % 16 == 0) is (n % 16 == 0)
+    assert (found["NAME"], found["FLAG"]) == ("x", True)

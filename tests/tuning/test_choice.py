@@ -14,8 +14,7 @@ from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring import measure
 from occupancy_lab.prediction import NOT_FOLLOWED
 from occupancy_lab.sweeping.recorded import RecordedLaunch
-from occupancy_lab.tuning import Choice, Tuning
-from occupancy_lab.tuning.choice import cost_of
+from occupancy_lab.tuning.choice import Choice, Tuning, cost_of
 from occupancy_lab.values import Measurement, Problem
 
 

@@ -15,8 +15,8 @@ from occupancy_lab.kernels.softmax import ALIKE
 from occupancy_lab.prediction import CHOSEN
 from occupancy_lab.sweeping.grid import grid_tasks
 from occupancy_lab.sweeping.recorded import recorded_launches, recorded_ranking
-from occupancy_lab.tuning import tune
 from occupancy_lab.tuning.choice import choice_of
+from occupancy_lab.tuning.search import tune
 from occupancy_lab.values import Config, Problem
 
 WARPS = (4, 8)
