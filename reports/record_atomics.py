@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_tunes import rows_of, write_rows
+from record_files import DATA, rows_of, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     Row = Mapping[str, Any]
 
-DATA = Path(__file__).parent / "data"
 PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "sem", "predicted_us", "us")
 SEMS = ("acq_rel", "relaxed")
