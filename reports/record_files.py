@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import csv
 import hashlib
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,3 +124,34 @@ def run_logged(words: Sequence[str | Path], log: Path, until: float, **environme
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     return f"status {status}" if status else ""
+
+
+def path_of(folder: Path, group: str, suffix: str) -> Path:
+    """Return the file of a group of launches with a suffix."""
+    return folder / (re.sub(r"[^a-z0-9]+", "-", group.lower()) + suffix)
+
+
+def group_arguments() -> argparse.ArgumentParser:
+    """Return a parser of the arguments with which `run_groups` runs a script again."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument("--group", help=argparse.SUPPRESS)
+    parser.add_argument("--phase", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    return parser
+
+
+def run_groups(groups: Iterable[str], folder: Path, phase: str, until: float, workers: int) -> None:
+    """Run this script again for each of *groups* in its own process, *workers* at a time.
+
+    They should end at *until*, and are killed a little later. Their output is in *folder*.
+    """
+
+    def run(group: str) -> None:
+        began, log = time.time(), path_of(folder, group, f".{phase}.log")
+        own = ("--group", group, "--phase", phase, "--until", str(until))
+        words = [sys.executable, *sys.argv, *own]
+        why = run_logged(words, log, until + 20, OMP_NUM_THREADS="1")
+        print(f"{phase} {group}: {time.time() - began:.0f} s {why}", flush=True)
+
+    with ThreadPoolExecutor(workers) as pool:
+        list(pool.map(run, groups))

@@ -25,12 +25,10 @@ import itertools
 import math
 import re
 import statistics
-import sys
 import time
 import traceback
 import warnings
 import zlib
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,7 +39,16 @@ import triton
 import tuned_kernels
 import work_launches
 from foreign_kernels import random
-from record_files import DATA, append, read_lines, rows_of, run_logged, write_rows
+from record_files import (
+    DATA,
+    append,
+    group_arguments,
+    path_of,
+    read_lines,
+    rows_of,
+    run_groups,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -429,7 +436,8 @@ def run_group(asked: argparse.Namespace) -> None:
     """Run a group in this process."""
     if asked.dry:
         make_dry(asked.gpu)
-    hooks = Hooks(asked.group, asked.file, predicts=asked.predicts)
+    path = path_of(asked.output, asked.group, ".jsonl")
+    hooks = Hooks(asked.group, path, predicts=asked.phase == "predict")
     hooks.install()
     foreign_kernels.TUTORIALS = asked.tutorials
     group = GROUPS[asked.group]
@@ -464,7 +472,7 @@ def make_dry(name: str) -> None:
 
 def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
     """Write both tables and print a summary of each."""
-    rows = [row for name in names for row in read_lines(folder / f"{slug(name)}.jsonl")]
+    rows = [row for name in names for row in read_lines(path_of(folder, name, ".jsonl"))]
     of = {
         kind: [row for row in rows if row["kind"] == kind] for kind in ("tune", "timed", "followed")
     }
@@ -551,15 +559,10 @@ def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
     return tuple(min(ranked[:top]) / best - 1 for top in TOPS)
 
 
-def slug(group: str) -> str:
-    """Return the file name of a group."""
-    return group.replace(" ", "-")
-
-
 def main() -> None:
     """Run every group twice, each time in its own process."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, parents=[group_arguments()])
+    parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400.0)
     parser.add_argument("--tutorials", type=Path, default=Path("tutorials"))
     parser.add_argument("--gpu", default="h100", help="in the names of the files")
@@ -567,10 +570,6 @@ def main() -> None:
     parser.add_argument("--tuned", default="", help="what `tune --output` wrote of tuned_matmul")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--predict-only", action="store_true", help="time nothing now")
-    parser.add_argument("--group", help=argparse.SUPPRESS)
-    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--predicts", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.group:
         run_group(asked)
@@ -579,22 +578,11 @@ def main() -> None:
     end, names = time.time() + asked.seconds, asked.groups.split(",")
     only = asked.dry or asked.predict_only
     half = end if only else time.time() + 0.45 * asked.seconds
-
-    def run(group: str, until: float, *phase: str) -> None:
-        path = asked.output / f"{slug(group)}.jsonl"
-        own = ("--group", group, "--file", str(path), "--until", str(until), *phase)
-        log = path.with_suffix(".predicted.log" if phase else ".log")
-        why = run_logged([sys.executable, __file__, *sys.argv[1:], *own], log, until + 20)
-        if why:
-            print(f"{group}: {why}", flush=True)
-
-    new = [name for name in names if not read_lines(asked.output / f"{slug(name)}.jsonl")]
-    with ThreadPoolExecutor(len(names)) as pool:
-        list(pool.map(lambda name: run(name, half, "--predicts"), new))
+    new = [name for name in names if not read_lines(path_of(asked.output, name, ".jsonl"))]
+    run_groups(new, asked.output, "predict", half, len(names))
     print(f"predicted, {end - time.time():.0f} s left", flush=True)
     if not only:
-        for name in names:
-            run(name, end)
+        run_groups(names, asked.output, "time", end, 1)
         print(f"timed, {end - time.time():.0f} s left", flush=True)
         export(asked.output, asked.gpu, names)
 
