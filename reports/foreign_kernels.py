@@ -647,6 +647,16 @@ def package_words(module: str) -> str:
     return package
 
 
+def package_of(function: Any) -> str:
+    """Return the package of a kernel with its version."""
+    module = str(getattr(function, "__module__", ""))
+    if module.startswith("tutorial_"):
+        return f"{package_words('tutorial')} {module.replace('_', ' ')}"
+    if module == "work_kernels":
+        return "own"
+    return package_words(module.split(".", maxsplit=1)[0])
+
+
 @contextlib.contextmanager
 def few_configurations(most: int) -> Iterator[None]:
     """Limit every autotuner to *most* of its configurations, spread over all, each run once."""

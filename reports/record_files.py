@@ -13,13 +13,14 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 DATA = Path(__file__).resolve().parent / "data"
 ROOT = DATA.parents[1]
@@ -140,17 +141,26 @@ def group_arguments() -> argparse.ArgumentParser:
     return parser
 
 
-def run_groups(groups: Iterable[str], folder: Path, phase: str, until: float, workers: int) -> None:
+def run_groups(  # noqa: PLR0913, PLR0917 - what differs between the recorders
+    groups: Iterable[str],
+    folder: Path,
+    phase: str,
+    until: float,
+    workers: int,
+    before: Callable[[str], Sequence[str]] = lambda _: (),
+) -> None:
     """Run this script again for each of *groups* in its own process, *workers* at a time.
 
-    They should end at *until*, and are killed a little later. Their output is in *folder*.
+    They should end at *until*, and are killed a little later. Their output is in *folder*. The
+    words that *before* gives for a group precede its command.
     """
 
     def run(group: str) -> None:
         began, log = time.time(), path_of(folder, group, f".{phase}.log")
         own = ("--group", group, "--phase", phase, "--until", str(until))
-        words = [sys.executable, *sys.argv, *own]
-        why = run_logged(words, log, until + 20, OMP_NUM_THREADS="1")
+        words = [*before(group), sys.executable, *sys.argv, *own]
+        with tempfile.TemporaryDirectory() as temporary:  # Nsight Compute locks a file there
+            why = run_logged(words, log, until + 20, OMP_NUM_THREADS="1", TMPDIR=temporary)
         print(f"{phase} {group}: {time.time() - began:.0f} s {why}", flush=True)
 
     with ThreadPoolExecutor(workers) as pool:

@@ -27,7 +27,6 @@ import traceback
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -165,14 +164,6 @@ def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
     return found
 
 
-def origin(function: Any) -> str:
-    """Return the package that a kernel comes from, with its version."""
-    module = str(function.__module__)
-    if module.startswith("tutorial_"):
-        return f"triton {version('triton')} {module.replace('_', ' ')}"
-    return foreign_kernels.package_words(module.split(".", maxsplit=1)[0])
-
-
 def described(function: Any, launch: Launch) -> dict[str, Any]:
     """Return the columns that describe a launch, as plain text."""
     target = find_gpu(GPU).target
@@ -288,7 +279,7 @@ class Recorder:
             "group": self.group,
             "trial": self.trial,
             "kernel": function.__name__,
-            "origin": origin(function),
+            "origin": foreign_kernels.package_of(function),
             "launched_by": by,
             "hash": compiled.hash,
             "status": "not described" if reason else "launched",

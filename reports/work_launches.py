@@ -535,12 +535,6 @@ IN_CLUSTERS = {
 """Trials whose kernels Triton 3.6 compiles as clusters."""
 
 
-def first_try() -> Trials:
-    """Two launches that try the tools."""
-    yield "rms_norm", lambda: own.rms_norm(random(8192, 4096), random(4096))
-    yield "split_k", lambda: own.split_k(random(512, 4096), random(4096, 512))
-
-
 GROUPS: dict[str, Callable[[], Any]] = {
     "inductor: transformer 1024": transformer(1024, BRAIN, 512),
     "triton: 6, head 128": attention(128),

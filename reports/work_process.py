@@ -1,13 +1,12 @@
-"""A process of record_work.py: it runs groups of launches, waits for its turn, and repeats them.
+"""What a process of record_work.py does: it calls a group's launches, and measures them.
 
-Files in its folder show its state: `ready` lists what it can repeat, `turn` tells it to begin and
-until when, and `done` is written at its end.
+Processes call their launches at the same time, and one of them measures when no other uses the GPU.
 """
 
 from __future__ import annotations
 
-import argparse
 import contextlib
+import fcntl
 import gc
 import json
 import os
@@ -15,111 +14,115 @@ import signal
 import threading
 import time
 import traceback
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from record_files import append, write_json
+import foreign_kernels
+import torch
+import work_launches
+from record_files import append, path_of, read_lines
+from work_capture import Capture, Captured, time_launch
+from work_kernels import nothing_kernel
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 LONGEST_TRIAL = 80.0
 """Seconds."""
 CONFIGURATIONS = {"triton: 6": 5, "triton: 9": 3, "fla": 2}
 """How many of an autotuner's configurations are launched, by the beginning of the group's name."""
 GIB = 1 << 30
-BUDGETS = {"time": (9 * GIB // 4, 5 * GIB // 4), "ncu": (GIB, GIB)}
-"""The bytes of tensors that a process keeps for the launches it repeats, for large and for other
-groups. Nsight Compute saves and restores all of them in every pass: with 4 GiB a launch took 0.25
-to 0.9 s on an H100 (2026-11-23)."""
+COUNTED_BYTES, LARGE_BYTES, BYTES = GIB, 9 * GIB // 4, 5 * GIB // 4
+"""The most bytes of tensors that a process keeps for the launches it repeats: under Nsight Compute,
+of large groups, and of others. Nsight Compute saves and restores all of them in every pass: with
+4 GiB a launch took 0.25 to 0.9 s on an H100 (2026-11-23)."""
 
 
 class TimeUpError(BaseException):
     """Raised when the time of a trial is over; not to be caught."""
 
 
-def work(chosen: argparse.Namespace) -> None:
-    """Run the groups of this process, wait for its turn, and repeat the launches."""
-    folder: Path = chosen.work / chosen.name
-    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    print(f"{time.strftime('%X')} started", flush=True)
-    import torch
-    import triton  # noqa: F401 - imported before the turn to launch comes
-    import work_launches
-    from foreign_kernels import few_configurations
+def work(folder: Path, group: str, phase: str, until: float) -> None:
+    """Call the launches of a group, and measure them as *phase* says: time, count or sample."""
+    lines = path_of(folder, group, ".launches.jsonl")
+    if phase == "time":
+        lines.unlink(missing_ok=True)
+    timed = LARGE_BYTES if group.startswith(work_launches.LARGE) else BYTES
+    budget = timed if phase == "time" else COUNTED_BYTES
+    wanted = wanted_of(folder, read_lines(lines), phase)
+    capture = Capture(lines, folder / "texts", wanted, budget)
+    with held(folder / "lock", fcntl.LOCK_SH):
+        called = (time.time() + until) / 2
+        timer = end_at(called + LONGEST_TRIAL)
+        call_all(capture, group, called)
+        timer.cancel()
+    timer = end_at(until + 5)
+    with held(folder / "lock", fcntl.LOCK_EX):
+        path = path_of(folder, group, f".{phase}.jsonl")
+        path.unlink(missing_ok=True)
+        (time_all if phase == "time" else count_all)(capture, path, until)
+    timer.cancel()
+    end_at(time.time() + 5)  # a thread may hang at the end
 
-    given = json.loads((folder / "given.json").read_text(encoding="utf-8"))
-    if any(group.startswith("inductor") for group in given["groups"]):
-        import torch._inductor.compile_fx
-        import torch._inductor.config as settings
 
-        for name in ("use_static_cuda_launcher", "use_static_triton_launcher"):
-            with contextlib.suppress(AttributeError):
-                setattr(settings, name, False)  # it would bypass Triton's
-    wait_for(chosen.work / "go" if chosen.worker == "ncu" and given["waits"] else None, chosen.end)
-    from work_capture import Capture
+def wanted_of(folder: Path, launches: list[dict[str, Any]], phase: str) -> set[str] | None:
+    """Return which of a group's *launches* are measured; None for all, which are then written."""
+    if phase == "time":
+        return None
+    ids = {one["id"] for one in launches}
+    if phase == "sample":
+        ids &= {*json.loads((folder / "sampled.json").read_text("utf-8"))}
+    return ids
 
-    torch.set_num_threads(1)
-    torch.cuda.set_per_process_memory_fraction(0.25)
-    wanted = given["wanted"]
-    large = any(one.startswith(work_launches.LARGE) for one in given["groups"])
-    budget = BUDGETS[chosen.worker][0 if large else 1]
-    capture = Capture(
-        folder, chosen.work / "texts", None if wanted is None else set(wanted), budget
-    )
-    capture.install()
-    signal.signal(signal.SIGALRM, _time_up)
-    for group in given["groups"]:
-        most = next((n for name, n in CONFIGURATIONS.items() if group.startswith(name)), 4)
-        with few_configurations(most):
-            try_group(capture, group, given["trials"], chosen.until)
-    capture.paused = True
-    order = list(capture.captured.values())
-    if wanted is not None:
-        rank = {key: place for place, key in enumerate(wanted)}
-        order.sort(key=lambda one: rank[one.key])
-    state = {"count": len(order), "pid": os.getpid(), "bytes": torch.cuda.memory_allocated()}
-    write_json(folder / "ready", state)
-    print(f"{time.strftime('%X')} ready: {state}", flush=True)
-    wait_for(folder / "turn", chosen.end)
-    until = json.loads((folder / "turn").read_text(encoding="utf-8"))["until"]
-    (time_all if chosen.worker == "time" else count_all)(capture, order, folder, until)
-    torch.cuda.synchronize()
-    write_json(folder / "done", {"at": time.time()})
-    print(f"{time.strftime('%X')} done", flush=True)
+
+@contextlib.contextmanager
+def held(path: Path, how: int) -> Iterator[None]:
+    """Hold a lock in the block, exclusively or shared with others."""
+    with path.open("w") as file:
+        fcntl.flock(file, how)
+        yield
+
+
+def end_at(end: float) -> threading.Timer:
+    """End this process at *end*, whatever hangs, unless the returned timer is cancelled."""
+    timer = threading.Timer(max(end - time.time(), 0.0), os._exit, (3,))
+    timer.daemon = True
+    timer.start()
+    return timer
 
 
 def _time_up(*_: Any) -> None:
     raise TimeUpError
 
 
-def try_group(capture: Any, group: str, trials: list[list[str]] | None, until: float) -> None:
-    """Call the trials of a group, or only *trials*, and record the result of each."""
-    import work_launches
+def call_all(capture: Capture, group: str, until: float) -> None:
+    """Call the trials of a group until *until*, and print why some fail."""
+    if group.startswith("inductor"):
+        from torch._inductor import config as settings
 
-    capture.group, log = group, capture.folder / "trials.jsonl"
-    for trial, call in every_trial(work_launches, group):
-        if time.time() > until:
-            append(log, group=group, trial=trial, why="no time was left")
-        elif trials is None or [group, trial] in trials:
+        for name in ("use_static_cuda_launcher", "use_static_triton_launcher"):
+            with contextlib.suppress(AttributeError):
+                setattr(settings, name, False)  # it would bypass Triton's
+    torch.cuda.set_per_process_memory_fraction(0.25)
+    capture.group = group
+    capture.install()
+    signal.signal(signal.SIGALRM, _time_up)
+    most = next((n for name, n in CONFIGURATIONS.items() if group.startswith(name)), 4)
+    with foreign_kernels.few_configurations(most):
+        for trial, call in work_launches.GROUPS[group]():
+            if time.time() > until:
+                print("no time was left", flush=True)
+                break
             capture.trial = trial
-            began = time.time()
             why = try_one(call, until)
-            append(log, group=group, trial=trial, why=why, seconds=round(time.time() - began, 2))
+            print(f"{trial}: {why or 'done'}", flush=True)
             if "CUDA error" in why or "illegal" in why:
                 raise RuntimeError(why)
-
-
-def every_trial(catalogue: Any, group: str) -> list[tuple[str, Any]]:
-    """Return the trials of a group."""
-    if group == "first try":
-        return list(catalogue.first_try())
-    return list(catalogue.GROUPS[group]())
+    capture.paused = True
 
 
 def try_one(call: Any, until: float) -> str:
     """Call a trial until *until* at the latest; return why it failed, or ""."""
-    import torch
-
     why = ""
     torch.manual_seed(0)
     try:
@@ -143,37 +146,23 @@ def try_one(call: Any, until: float) -> str:
     return why
 
 
-def wait_for(path: Path | None, end: float) -> None:
-    """Wait until a file exists; exit if it does not exist at *end*."""
-    while path is not None and not path.exists():
-        if time.time() > end:
-            os._exit(3)
-        time.sleep(0.02)
-
-
-def time_all(capture: Any, order: list[Any], folder: Path, until: float) -> None:
+def time_all(capture: Capture, path: Path, until: float) -> None:
     """Time each launch until *until*."""
-    from work_capture import Captured, time_launch
-    from work_kernels import nothing_kernel
-
     from occupancy_lab.measuring.l2 import Flush
 
     flush = Flush()
-    compiled = nothing_kernel[(1,)]()
+    nothing_kernel[(1,)]()
     empty = Captured("empty", "nothing_kernel", 1, False, nothing_kernel[(1,)], (), [])  # noqa: FBT003
     flush([])
-    print(compiled.name, flush=True)
-    append(folder / "times.jsonl", id="empty", **time_launch(capture, empty, flush))
-    for one in order:
+    append(path, id="empty", **time_launch(capture, empty, flush))
+    for one in capture.captured.values():
         if time.time() > until:
             break
         try:
-            began = time.time()
             times: dict[str, Any] = time_launch(capture, one, flush)
-            seconds = round(time.time() - began, 3)
-            append(folder / "times.jsonl", id=one.key, sm_mhz=clock(), seconds=seconds, **times)
+            append(path, id=one.key, sm_mhz=clock(), **times)
         except Exception as error:
-            append(folder / "problems.jsonl", id=one.key, why=f"not timed: {error}"[:300])
+            print(f"{one.key} is not timed: {error}", flush=True)
             if "CUDA error" in str(error):
                 raise
 
@@ -189,16 +178,13 @@ def clock() -> int | None:
     return None
 
 
-def count_all(capture: Any, order: list[Any], folder: Path, until: float) -> None:
+def count_all(capture: Capture, path: Path, until: float) -> None:
     """Repeat each launch once under Nsight Compute until *until*."""
-    import torch
-
     torch.cuda.empty_cache()  # Nsight Compute keeps a copy of everything that is allocated
     runtime = torch.cuda.cudart()
-    for one in order:
+    for one in capture.captured.values():
         if time.time() > until:
             break
-        began = time.time()
         one.restore()
         torch.cuda.synchronize()
         runtime.cudaProfilerStart()
@@ -207,33 +193,4 @@ def count_all(capture: Any, order: list[Any], folder: Path, until: float) -> Non
             torch.cuda.synchronize()
         finally:
             runtime.cudaProfilerStop()
-        seconds = round(time.time() - began, 3)
-        columns = {"id": one.key, "kernel": one.kernel, "programs": one.programs}
-        append(folder / "order.jsonl", **columns, seconds=seconds)
-
-
-def main() -> None:
-    """Run one of the processes."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worker", choices=("time", "ncu"), required=True)
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--work", type=Path, required=True)
-    parser.add_argument("--tutorials", type=Path, required=True)
-    parser.add_argument("--until", type=float, required=True)
-    parser.add_argument("--end", type=float, required=True)
-    chosen = parser.parse_args()
-    import foreign_kernels
-
-    foreign_kernels.TUTORIALS = chosen.tutorials
-    try:
-        work(chosen)
-    except BaseException:  # noqa: BLE001 - it is in the log
-        traceback.print_exc()
-        os._exit(1)
-    ending = threading.Timer(5.0, os._exit, (0,))  # a thread that hangs at the end
-    ending.daemon = True
-    ending.start()
-
-
-if __name__ == "__main__":
-    main()
+        append(path, id=one.key, kernel=one.kernel, programs=one.programs)
