@@ -43,7 +43,7 @@ from record_files import (
     table_bytes,
 )
 
-from occupancy_lab.arguments import Pointer
+from occupancy_lab.arguments import Pointer, dtype_name
 from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import record_of
 from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
@@ -327,17 +327,12 @@ def launch_of_source(source: Any, options: dict[str, Any]) -> Launch:
         if kind == "constexpr":
             arguments[name] = source.constants[(place,)]
         elif kind.startswith("*"):
-            arguments[name] = Pointer(torch_dtype(kind[1:]), 16, divisible)
+            arguments[name] = Pointer(
+                "bool" if kind == "*i1" else dtype_name(kind[1:]), 16, divisible
+            )
         else:
             arguments[name] = number_of(kind, divisible=divisible)
     return launch_of(source.fn, (), {**arguments, **options}, None)
-
-
-def torch_dtype(name: str) -> str:
-    """Return torch's name of Triton's dtype *name*."""
-    from occupancy_lab.arguments import dtype_name
-
-    return "bool" if name == "i1" else dtype_name(name)
 
 
 def number_of(kind: str, *, divisible: bool) -> Any:

@@ -102,7 +102,8 @@ def told(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
         return {"unknown": f"{type(value).__name__}: {error}"}
     if isinstance(found, Pointer):
         base = getattr(value, "base", None)
-        tensor = base if isinstance(base, torch.Tensor) and not _is_tensor(value) else value
+        is_own = isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor)
+        tensor = value if is_own else base
         return {
             "pointer": found.dtype,
             "storage_bytes": found.storage_bytes,
@@ -125,10 +126,6 @@ def told(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
     if hasattr(found, "cache_key"):
         return {"function": f"{found.__module__}.{found.__name__}"}
     return {"unknown": repr(found)[:200]}
-
-
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def _is_whole(tensor: Any) -> bool:
@@ -252,7 +249,7 @@ class Capture:
         values = {
             name: value.flatten().tolist()
             for name, value in zip(names, arguments, strict=False)
-            if _is_tensor(value) and _is_whole(value) and value.numel() <= MOST_VALUES
+            if isinstance(value, torch.Tensor) and _is_whole(value) and value.numel() <= MOST_VALUES
         }
         moved: dict[int, int] = {}
         places = {}
@@ -261,10 +258,12 @@ class Capture:
                 start = tensor.untyped_storage().data_ptr()
                 moved[start] = max(moved.get(start, 0), tensor.nbytes)
                 places[place] = list(moved).index(start), tensor.data_ptr() - start
-        name, package = (
-            getattr(function, "__name__", metadata.name),
-            foreign_kernels.package_of(function),
-        )
+        name = getattr(function, "__name__", metadata.name)
+        package = foreign_kernels.package_of(function)
+        file, line = None, None
+        if code is not None:
+            file = code.co_filename.rpartition("-packages/")[2].rpartition("/site/")[2]
+            line = code.co_firstlineno
         append(
             self.path,
             id=key,
@@ -272,8 +271,8 @@ class Capture:
             kernel=name,
             entry=metadata.name,
             package=package,
-            file=None if code is None else _without_site(code.co_filename),
-            line=None if code is None else code.co_firstlineno,
+            file=file,
+            line=line,
             group=self.group,
             trial=self.trial,
             binary=binary,
@@ -291,10 +290,6 @@ class Capture:
             values=values,
             signature={str(place): str(kind) for place, kind in compiled.src.signature.items()},
         )
-
-
-def _without_site(path: str) -> str:
-    return path.rpartition("-packages/")[2].rpartition("/site/")[2]
 
 
 def _place(value: Any) -> Any:
