@@ -15,12 +15,11 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from compare_work import counts_of, executed_of, memory_of, resources_of
+from compare_work import calculation_of, counts_of, executed_of, memory_of, resources_of
 from record_files import DATA, rows_of, table_bytes
 from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy import occupancy
 from occupancy_lab.prediction import RATIO_ERROR
 from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import predict_launch
@@ -133,7 +132,7 @@ def compared(launch: RecordedLaunch) -> Compared | None:
     )
     unknown = bool(counts.unknowns) or (executed is not None and bool(executed.unknowns))
     resources = resources_of(launch)
-    fit = occupancy(resources, gpu.architecture).programs_per_multiprocessor
+    fit = calculation_of(launch).occupancy.programs_per_multiprocessor
     stages = int(launch.row["num_stages"] or 1)
 
     cold = memory_of(launch)
