@@ -8,19 +8,18 @@ existing file.
 from __future__ import annotations
 
 import argparse
-import csv
 import math
 import re
 import statistics
 from collections import defaultdict
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING
 
-from compare_work import counts_of, executed_of, memory_of, resources_of
-from recorded_work import DATA, RecordedLaunch, recorded_launches
+from compare_work import calculation_of, counts_of, executed_of, memory_of, resources_of
+from record_files import DATA, rows_of, table_bytes
+from recorded_work import RecordedLaunch, recorded_launches
 
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.occupancy import occupancy
 from occupancy_lab.prediction import RATIO_ERROR
 from occupancy_lab.throughput.demand import Doing
 from occupancy_lab.throughput.launch_time import predict_launch
@@ -30,7 +29,6 @@ from occupancy_lab.work.speed_of_light import speed_of_light
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
-    from pathlib import Path
 
     from occupancy_lab.work.execution import Executed
     from occupancy_lab.work.memory import Memory
@@ -134,7 +132,7 @@ def compared(launch: RecordedLaunch) -> Compared | None:
     )
     unknown = bool(counts.unknowns) or (executed is not None and bool(executed.unknowns))
     resources = resources_of(launch)
-    fit = occupancy(resources, gpu.architecture).programs_per_multiprocessor
+    fit = calculation_of(launch).occupancy.programs_per_multiprocessor
     stages = int(launch.row["num_stages"] or 1)
 
     cold = memory_of(launch)
@@ -171,32 +169,23 @@ def _kind(kernel: str) -> str:
 
 def read(gpu: str = "h100") -> list[Compared]:
     """Return the rows of a GPU's file."""
-    with _file(gpu).open(encoding="utf-8") as file:
-        return [_from_row(row) for row in csv.DictReader(file)]
-
-
-def _file(gpu: str) -> Path:
-    return DATA / f"times-{gpu}.csv"
-
-
-def _from_row(row: dict[str, str]) -> Compared:
-    numbers = {one: float(row[one]) if row[one] else None for one in row if one.endswith("us")}
-    text = {one: row[one] for one in ("id", "use", "kernel", "problem", "kind")}
-    return Compared(
-        **text,
-        **numbers,  # type: ignore[arg-type] # us is never missing
-        unknown=row["unknown"] == "True",
-        bound=row["bound"] or None,
-        busiest=row["busiest"] or None,
-    )
+    return [
+        Compared(
+            **{
+                name: None if cell == "" else cell
+                for name, cell in row.items()
+                if name != "unknown"
+            },
+            unknown=row["unknown"] == "True",
+        )
+        for row in rows_of(DATA / f"times-{gpu}.csv")
+    ]
 
 
 def write(gpu: str, rows: Iterable[Compared]) -> None:
     """Write the rows to a GPU's file."""
-    with _file(gpu).open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow([field.name for field in fields(Compared)])
-        writer.writerows(["" if cell is None else cell for cell in astuple(row)] for row in rows)
+    columns = [field.name for field in fields(Compared)]
+    (DATA / f"times-{gpu}.csv").write_bytes(table_bytes(columns, map(asdict, rows)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
 import torch
-from record_files import read_table
+from record_files import DATA, read_table
 
 from occupancy_lab.compiling import triton_version
 from occupancy_lab.compiling.script import Changed, Run, Script
@@ -48,7 +48,6 @@ TIMEOUT = 900.0
 RECORDED_ON = "h200"
 NO = False
 USUAL_STAGES = "3"
-LAUNCHES = Path(__file__).parent / "data" / "launches-h200.csv"
 VERSIONS = {"torch": torch.__version__, "triton": triton_version()}
 COLUMNS = (
     *("program", "gpu", *VERSIONS, "status", "launches", "kernels", "configurations"),
@@ -401,7 +400,7 @@ def compiles_of(script: Script) -> dict[str, Any]:
 
 def recorded(name: str) -> list[dict[str, str]]:
     """Return the recorded launches of a group on the H200."""
-    rows = [row for row in read_table(LAUNCHES) if row["group"] == name]
+    rows = [row for row in read_table(DATA / "launches-h200.csv") if row["group"] == name]
     return [row for row in rows if row["launched_by"] != "nobody"]
 
 

@@ -10,22 +10,17 @@ import contextlib
 import importlib.util
 import inspect
 import itertools
-import os
 import random as shuffler
-import re
-import signal
 import sys
-import time
-import traceback
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import torch
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable, Iterator
 
     Trials = Iterator[tuple[str, Callable[[], Any]]]
@@ -652,12 +647,22 @@ def package_words(module: str) -> str:
     return package
 
 
+def package_of(function: Any) -> str:
+    """Return the package of a kernel with its version."""
+    module = str(getattr(function, "__module__", ""))
+    if module.startswith("tutorial_"):
+        return f"{package_words('tutorial')} {module.replace('_', ' ')}"
+    if module == "work_kernels":
+        return "own"
+    return package_words(module.split(".", maxsplit=1)[0])
+
+
 @contextlib.contextmanager
 def few_configurations(most: int) -> Iterator[None]:
     """Limit every autotuner to *most* of its configurations, spread over all, each run once."""
     from triton.runtime import Autotuner
 
-    prune, bench = Autotuner.prune_configs, Autotuner.do_bench
+    prune = Autotuner.prune_configs
 
     def fewer(tuner: Any, keywords: Any) -> Any:
         left = prune(tuner, keywords)
@@ -667,11 +672,16 @@ def few_configurations(most: int) -> Iterator[None]:
         call()
         return [1.0, 1.0, 1.0]
 
-    Autotuner.prune_configs, Autotuner.do_bench = fewer, property(lambda _: once)
-    try:
+    with (
+        mock.patch.object(Autotuner, "prune_configs", fewer),
+        mock.patch.object(Autotuner, "do_bench", property(lambda _: once)),
+    ):
         yield
-    finally:
-        Autotuner.prune_configs, Autotuner.do_bench = prune, bench
+
+
+def chosen_groups(parts: str) -> list[str]:
+    """Return the groups whose names have one of *parts*, which commas separate."""
+    return [group for group in GROUPS if any(part in group for part in parts.split(","))]
 
 
 def call_all(
@@ -695,66 +705,3 @@ def call_all(
         yield trial, why
         if "CUDA error" in why:  # no later launch of this process would work
             return
-
-
-def run_groups(
-    run: Callable[[str, Path], None],
-    chosen: argparse.Namespace,
-    work: Path,
-    until: float,
-    ended: Callable[[], Any] = lambda: None,
-) -> None:
-    """Call *run* for each chosen group in its own process and folder, until *until*.
-
-    As many groups run at a time as there are workers; *ended* is called after each.
-    """
-    asked = chosen.groups.split(",")
-    waiting = [group for group in GROUPS if any(part in group for part in asked)]
-    running: dict[int, tuple[str, float]] = {}
-    while (waiting or running) and time.monotonic() < until:
-        while waiting and len(running) < chosen.workers:
-            group = waiting.pop(0)
-            folder = work / re.sub(r"\W+", "-", group)
-            folder.mkdir(parents=True)
-            child = os.fork()
-            if not child:
-                _run_one(run, group, folder)
-            running[child] = group, time.monotonic()
-        child, status = os.waitpid(-1, os.WNOHANG)
-        if child in running:
-            group, since = running.pop(child)
-            said = "" if status == 0 else f", ended with status {status}"
-            print(f"{group}: {time.monotonic() - since:.0f} s{said}", flush=True)
-            ended()
-        else:
-            time.sleep(0.1)
-    for child, (group, _) in running.items():
-        with contextlib.suppress(OSError):
-            os.killpg(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        print(f"{group}: stopped, its time is over", flush=True)
-    for group in waiting:
-        print(f"{group}: not tried, no time was left", flush=True)
-
-
-def _run_one(run: Callable[[str, Path], None], group: str, folder: Path) -> None:
-    """Run a group in this process, which exits at its end."""
-    os.setsid()  # so that its child processes end with it
-    log = os.open(folder / "log.txt", os.O_WRONLY | os.O_CREAT)
-    os.dup2(log, 1)
-    os.dup2(log, 2)
-    torch.set_num_threads(1)
-    try:
-        run(group, folder)
-    except BaseException:  # noqa: BLE001 - it is in the log
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
-
-
-def keep_logs(work: Path, output: Path) -> None:
-    """Copy what the groups printed into one file."""
-    with (output / "logs.txt").open("w", encoding="utf-8") as file:
-        for log in sorted(work.glob("*/log.txt")):
-            text = log.read_text(encoding="utf-8", errors="replace")
-            file.write(f"=== {log.parent.name}\n{text[-20000:]}\n")

@@ -7,10 +7,9 @@
     work-h100-KIND.tar.xz       the texts of each binary: ttir, ttgir, cubin; ptx of counted ones
     work-h100-lines.csv.xz      each instruction of sampled launches: executed, stalled, sectors
 
-Launches and texts come from the recordings that have texts; times of the same launch are merged.
-The files of another GPU have only the texts of binaries that the H100's lack. Rows that are already
-in the files stay unless the recordings have newer ones. Reading the samples takes NVIDIA's package
-`ncu-report`. recorded_work.py reads the files.
+Times of the same launch are merged. The files of another GPU have only the texts of binaries that
+the H100's lack. Rows that are already in the files stay unless the recordings have newer ones.
+Reading the samples takes NVIDIA's package `ncu-report`. recorded_work.py reads the files.
 """
 
 from __future__ import annotations
@@ -27,16 +26,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from elftools.elf.elffile import ELFFile
-from record_files import lines_of, read_table, table_bytes
-from record_work import COLUMNS, REPORT
+from record_files import DATA, lines_of, read_lines, read_table, table_bytes
+from record_work import REPORT
 from recorded_work import FIRST_GPU
 from work_capture import columns_of_times
-from work_ncu import BUSIEST, CORE, SPEED_OF_LIGHT, matched, read_counts
+from work_ncu import BUSIEST, CORE, SPEED_OF_LIGHT, busiest, matched, read_counts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-DATA = Path(__file__).parent / "data"
 KINDS = ("ttir", "ttgir", "ptx", "cubin")
 FOLDERS = {
     "tutorials": b"/triton/python//tutorials",
@@ -45,8 +43,13 @@ FOLDERS = {
 }
 """The paths of the kernels' folders in the texts; a replacement in a binary must keep its
 length."""
-LEFT_OUT = ("file", "line", "source", "arguments")
-"""Columns that the file of launches has in full."""
+COLUMNS = (
+    *("id", "use", "kernel", "package", "group", "trial", "binary"),
+    *("grid", "num_warps", "num_ctas", "num_stages", "shared", "n_regs", "n_spills"),
+    "tensor_bytes",
+    *(f"{one}_us{tenth}" for one in ("cold", "warm") for tenth in ("", "_low", "_high")),
+    *("repetitions", "sm_mhz", "empty_cold_us", "empty_warm_us"),
+)
 STALLS = "smsp__pcsamp_warps_issue_stalled_"
 LINE_COLUMNS = {
     "executed": "inst_executed",
@@ -62,17 +65,10 @@ LINE_COLUMNS = {
 
 
 def members(path: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a tar file, and of the tar files in it."""
+    """Yield the files of a tar file."""
     with tarfile.open(path) as tar:
         for member in tar:
-            if (file := tar.extractfile(member)) is None:
-                continue
-            if member.name.endswith(".tar.xz"):
-                with tarfile.open(fileobj=io.BytesIO(lzma.decompress(file.read()))) as inner:
-                    for one in inner:
-                        if (content := inner.extractfile(one)) is not None:
-                            yield one.name, content.read()
-            else:
+            if (file := tar.extractfile(member)) is not None:
                 yield member.name, file.read()
 
 
@@ -82,33 +78,29 @@ class Recordings:
     def __init__(self, folders: Iterable[Path]) -> None:
         """Read *folders*."""
         self.launches: dict[str, dict[str, Any]] = {}
-        self.texts: dict[str, bytes] = {}
+        self.texts: dict[str, Path] = {}
         self.times: dict[str, dict[str, list[float]]] = {}
         self.more: dict[str, dict[str, Any]] = {}
         self.counts: dict[str, dict[str, Any]] = {}
-        self.reports: list[tuple[bytes, list[str]]] = []
+        self.reports: list[tuple[Path, list[str]]] = []
         for folder in folders:
             self._read(folder)
 
     def _read(self, folder: Path) -> None:
-        raw = dict(members(folder / "raw.tar.xz"))
-        for path in folder.glob("launches.jsonl.xz"):
-            for line in lines_of(lzma.decompress(path.read_bytes())):
-                line.pop("times")
+        for path in sorted(folder.glob("*.launches.jsonl")):
+            for line in read_lines(path):
                 self.launches.setdefault(line["id"], line)
-        for path in (*folder.glob("texts-*.tar"), *folder.glob("ptx-*.tar")):
-            self.texts |= dict(members(path))
-        for name, content in raw.items():
-            worker, _, file = name.partition("/")
-            if file == "times.jsonl":
-                self._times(lines_of(content))
-            elif file == "order.jsonl" and worker.startswith("ncu-"):
-                order = lines_of(content)
-                printed = raw.get(f"{worker}/printed.txt", b"").decode(errors="replace")
-                self.counts |= matched(order, read_counts(printed))
-                if (report := folder / f"{REPORT}.xz").exists() and worker == "ncu-lines":
-                    ids = [one["id"] for one in order]
-                    self.reports.append((lzma.decompress(report.read_bytes()), ids))
+        self.texts |= {path.name: path for path in (folder / "texts").iterdir()}
+        for path in sorted(folder.glob("*.time.jsonl")):
+            self._times(read_lines(path))
+        for path in sorted(folder.glob("*.count.jsonl")):
+            printed = path.with_suffix(".log").read_text(encoding="utf-8", errors="replace")
+            counts = matched(read_lines(path), read_counts(printed))
+            self.counts |= {key: one | busiest(one) for key, one in counts.items()}
+        for path in sorted(folder.glob("*.sample.jsonl")):
+            report = path.with_name(path.name.replace(".sample.jsonl", REPORT))
+            if report.exists():
+                self.reports.append((report, [one["id"] for one in read_lines(path)]))
 
     def _times(self, lines: list[dict[str, Any]]) -> None:
         empty = next((line for line in lines if line["id"] == "empty"), None)
@@ -225,8 +217,7 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
         for name in (*CORE, *SPEED_OF_LIGHT, *BUSIEST)
         if any(str(one.get(name, "")) for one in rows)
     ]
-    columns = [name for name in COLUMNS if name not in LEFT_OUT]
-    (output / f"work-{gpu}.csv").write_bytes(table_bytes(columns + counters, rows))
+    (output / f"work-{gpu}.csv").write_bytes(table_bytes((*COLUMNS, *counters), rows))
     launches = [
         {
             "id": one["id"],
@@ -239,7 +230,7 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
     ]
     content = "".join(json.dumps(one, separators=(",", ":")) + "\n" for one in launches)
     (output / f"work-{gpu}-launches.jsonl.xz").write_bytes(lzma.compress(content.encode()))
-    sampled = keep_sampled(recordings.reports, output, output / f"work-{gpu}-lines.csv.xz")
+    sampled = keep_sampled(recordings.reports, output / f"work-{gpu}-lines.csv.xz")
     binaries = dict.fromkeys(one["binary"] for one in rows)
     counted = [one for one in rows if one["id"] in sampled or one.get(CORE[0])]
     for kind in KINDS:
@@ -250,20 +241,17 @@ def keep(folders: list[Path], output: Path, gpu: str) -> None:
             else {name for name, _ in members(output / f"work-{FIRST_GPU}-{kind}.tar.xz")}
         )
         texts = dict(members(path)) if path.exists() else {}
-        texts |= {name: shortened(name, one) for name, one in recordings.texts.items()}
+        for name, one in recordings.texts.items():
+            if one.suffix == f".{kind}":
+                texts[name] = shortened(name, one.read_bytes())
         some = dict.fromkeys(one["binary"] for one in counted) if kind == "ptx" else binaries
         names = (name for one in some if (name := f"{one}.{kind}") not in first)
         path.write_bytes(archive({name: texts[name] for name in names}))
 
 
-def keep_sampled(reports: Iterable[tuple[bytes, list[str]]], output: Path, path: Path) -> set[str]:
+def keep_sampled(reports: Iterable[tuple[Path, list[str]]], path: Path) -> set[str]:
     """Write the instructions of sampled launches, and return the launches."""
-    sampled: list[dict[str, Any]] = []
-    for content, ids in reports:
-        report = output / REPORT
-        report.write_bytes(content)
-        sampled += instructions(report, ids)
-        report.unlink()
+    sampled = [row for report, ids in reports for row in instructions(report, ids)]
     anew = {one["id"] for one in sampled}
     if path.exists():
         with lzma.open(path, "rt", encoding="utf-8") as file:

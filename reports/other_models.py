@@ -23,7 +23,8 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from record_tunes import DATA, lost, percent, rows_of
+from record_files import DATA, rows_of
+from record_tunes import lost, percent
 
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.work.speed_of_light import dot_tflops

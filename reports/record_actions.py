@@ -14,20 +14,18 @@ import argparse
 import importlib
 import inspect
 import json
-import os
 import re
-import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record_tunes
-from record_steps import DRY_SECONDS, PROGRAMS, STEPS, predict_each, run_program, start, wait
+from record_files import DATA, rows_of, run_logged, write_rows
+from record_steps import DRY_SECONDS, PROGRAMS, STEPS, predict_each, run_mode, run_program
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-ROOT = Path(__file__).resolve().parents[1]
 PLACES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "_rms_norm_backward_kernel": (("rms_norm", "rms_norm_backward"),),
     "_layer_norm_backward_kernel": (("layer_norm", "layer_norm_backward"),),
@@ -69,15 +67,14 @@ def trace(folder: Path, program: str, kernel: str = "", action: str = "") -> dic
     own = [sys.executable, __file__, "--program", program, "--kernel", kernel, "--action", action]
     actions = ["--actions", "0" if action else "300"]
     words = [sys.executable, "-m", "occupancy_lab", "trace", "--json", "--output", str(path)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
-    with path.with_suffix(".log").open("wb") as log:
-        subprocess.run(  # noqa: S603 - this file
-            [*words, *actions, "--", *own], stdout=log, stderr=log, env=environment, check=False
-        )
+    until = time.time() + DRY_SECONDS
+    why = run_logged([*words, *actions, "--", *own], path.with_suffix(".log"), until)
+    if why:
+        print(f"{program} {kernel}: {why}", flush=True)
     return json.loads(path.read_text("utf-8")) if path.exists() else {"rows": [], "kernels": []}
 
 
-def rows_of(folder: Path, program: str) -> Iterator[dict[str, Any]]:
+def made_rows(folder: Path, program: str) -> Iterator[dict[str, Any]]:
     """Return a row for each kernel of a program for which the trace named an action."""
     before = trace(folder, program)
     for one in before["kernels"]:
@@ -121,17 +118,17 @@ def said(tried: Mapping[str, Any]) -> dict[str, Any]:
 
 def predict_again(folder: Path, gpu: str) -> None:
     """Predict the recorded changes of *gpu* again if a dry run names the same ones."""
-    path = record_tunes.DATA / f"actions-{gpu}.csv"
-    rows = record_tunes.rows_of(path)
+    path = DATA / f"actions-{gpu}.csv"
+    rows = rows_of(path)
     for program in dict.fromkeys(row["program"] for row in rows):
-        wait(start(folder, program, "dry", gpu), DRY_SECONDS, f"{program} dry")
+        run_mode(folder, program, "dry", gpu, time.time() + DRY_SECONDS)
         for one in json.loads((folder / f"{program}-dry.json").read_text("utf-8"))["kernels"]:
             tried = one.get("tried") or {}
             for row in rows:
                 recorded = (row["program"], row["kernel"], *numbers(row["action"]))
                 if recorded == (program, one["kernel"], *numbers(bare(tried))):
                     row.update(said(tried) | {"action": row["action"]})
-    record_tunes.write_rows(path, COLUMNS, rows)
+    write_rows(path, COLUMNS, rows)
 
 
 def numbers(action: str) -> list[str]:
@@ -150,7 +147,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
         "|---|---|---|--:|--:|--:|---|",
     ]
     for gpu in gpus:
-        for row in record_tunes.rows_of(folder / f"actions-{gpu}.csv"):
+        for row in rows_of(folder / f"actions-{gpu}.csv"):
             if not row["after_us"]:
                 continue
             low, high, after = (
@@ -186,8 +183,8 @@ def main() -> None:
         predict_each(predict_again, asked.predict)
         return
     asked.output.mkdir(parents=True, exist_ok=True)
-    rows = [row for name in asked.programs.split(",") for row in rows_of(asked.output, name)]
-    record_tunes.write_rows(asked.output / f"actions-{asked.gpu}.csv", COLUMNS, rows)
+    rows = [row for name in asked.programs.split(",") for row in made_rows(asked.output, name)]
+    write_rows(asked.output / f"actions-{asked.gpu}.csv", COLUMNS, rows)
     print(table(asked.output, [asked.gpu]))
 
 

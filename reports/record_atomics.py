@@ -1,9 +1,9 @@
 """Records the times of atomic additions, by the number of addresses they share and their distance.
 
-`python reports/record_atomics.py --output data/atomics-h100.csv` launches ADDITIONS on the NVIDIA
-GPU at hand, with an empty L2 cache before each launch, and writes a row for each. `--predict h100`
-predicts the launches in that GPU's file again, without a GPU, and renews its column predicted_us;
-that needs the Triton that launched them, 3.6.
+`python reports/record_atomics.py --output data/atomics-h100.csv` times the launches of both kernels
+on the NVIDIA GPU at hand, with an empty L2 cache before each, and writes a row for each. `--predict
+h100` predicts the launches in that GPU's file again, without a GPU, and renews its column
+predicted_us; that needs the Triton that launched them, 3.6.
 """
 
 from __future__ import annotations
@@ -11,23 +11,24 @@ from __future__ import annotations
 import argparse
 import itertools
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import torch
 import triton
 import triton.language as tl
-from record_tunes import rows_of, write_rows
+from record_files import DATA, rows_of, write_rows
+
+from occupancy_lab.arguments import Pointer
+from occupancy_lab.launch import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from occupancy_lab.launch import Launch
     from occupancy_lab.record import Failed, Record
 
     Row = Mapping[str, Any]
 
-DATA = Path(__file__).parent / "data"
 PREDICTED = ("predicted_us", "predicted_low_us", "predicted_high_us")
 COLUMNS = ("kernel", "n", "addresses", "stride", "dtype", "sem", "predicted_us", "us")
 SEMS = ("acq_rel", "relaxed")
@@ -69,9 +70,6 @@ def add_sums(
     tl.atomic_add(out + (block % ADDRESSES) * STRIDE, total, sem=SEM)
 
 
-ADDITIONS = {one.__name__: one for one in (add_each, add_sums)}
-
-
 def launches() -> Iterator[dict[str, Any]]:
     """Yield the launches as rows without times."""
     addresses = (1, 2, 8, 32, 64, 1024, 1 << 16, 1 << 20)
@@ -92,10 +90,22 @@ def predicted_times(record: Record | Failed) -> dict[str, Any]:
     return {} if time is None else {name: time_columns(time)[name] for name in PREDICTED}
 
 
-def timed(prepared: Callable[[Row], Callable[[], None]], rows: Iterable[Row]) -> list[Row]:
-    """Return *rows* with the times of *prepared* launches on the GPU at hand."""
-    how = {"warmup": 5, "rep": 20, "quantiles": (0.5,)}
-    return [{**row, "us": 1e3 * triton.testing.do_bench(prepared(row), **how)} for row in rows]
+def on_gpu(kernel: Any, launch: Launch) -> Callable[[], None]:
+    """Return a launch of *kernel* on the GPU at hand, with tensors of ones."""
+
+    def tensor(dtype: torch.dtype, size: int) -> torch.Tensor:
+        return torch.ones(size // dtype.itemsize, device="cuda", dtype=dtype)
+
+    given = [
+        tensor(getattr(torch, one.dtype), one.storage_bytes) if isinstance(one, Pointer) else one
+        for one in launch.arguments
+    ]
+    return lambda: kernel[launch.grid](*given, **launch.keywords)
+
+
+def median_us(call: Callable[[], None]) -> float:
+    """Return how long a launch takes on the GPU at hand."""
+    return 1e3 * float(triton.testing.do_bench(call, warmup=5, rep=20, quantiles=(0.5,)))
 
 
 @dataclass(frozen=True)
@@ -108,7 +118,8 @@ class Recorder:
     launches: Callable[[], Iterable[Row]]
     launch_of: Callable[[Row], tuple[str, Launch]]
     """Returns the name of a row's kernel and its launch."""
-    measure: Callable[[Iterable[Row]], Iterable[Row]]
+    measure: Callable[[Iterable[Row]], Iterable[Row]] | None = None
+    """Returns rows with what was measured, if that is more than the times of `on_gpu`."""
     cells: Callable[[Record | Failed], dict[str, Any]] = predicted_times
     """Returns the columns that a prediction renews."""
 
@@ -131,6 +142,15 @@ class Recorder:
         compiler = Compiler(None)
         return with_counts(compile_runs(asked, compiler), asked, compiler)
 
+    def timed(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Yield *rows* with the times of their launches on the GPU at hand."""
+        from occupancy_lab.kernel import load_function
+
+        for row in rows:
+            kernel, launch = self.launch_of(row)
+            function, _ = load_function(f"{self.file}:{kernel}")
+            yield {**row, "us": median_us(on_gpu(function, launch))}
+
     def main(self, description: str | None) -> None:
         """Write measured launches to --output; for --predict renew the recorded ones' cells."""
         parser = argparse.ArgumentParser(description=description)
@@ -138,7 +158,7 @@ class Recorder:
         parser.add_argument("--predict")
         asked = parser.parse_args()
         if asked.output:
-            write_rows(asked.output, self.columns, self.measure(self.launches()))
+            write_rows(asked.output, self.columns, (self.measure or self.timed)(self.launches()))
         if asked.predict:
             known = self.read(asked.predict)
             predicted = zip(known, self.predict(known, asked.predict), strict=True)
@@ -146,22 +166,8 @@ class Recorder:
             write_rows(DATA / f"{self.kind}-{asked.predict}.csv", self.columns, rows)
 
 
-def prepared(row: Row) -> Callable[[], None]:
-    """Return a launch of the kernel of *row* on the GPU at hand."""
-    import torch
-
-    kind = getattr(torch, row["dtype"])
-    x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
-    kernel, grid = ADDITIONS[row["kernel"]], (triton.cdiv(row["n"], BLOCK),)
-    given = (x, out, row["n"], row["addresses"], row["stride"], BLOCK, row["sem"])
-    return lambda: kernel[grid](*given)
-
-
 def launch_of(row: Row) -> tuple[str, Launch]:
     """Return the kernel and the launch of *row*."""
-    from occupancy_lab.arguments import Pointer
-    from occupancy_lab.launch import Launch
-
     n, addresses, stride = (int(row[one]) for one in ("n", "addresses", "stride"))
     tensor = Pointer(row["dtype"], 4 * ROOM)
     constexprs = {"ADDRESSES": addresses, "STRIDE": stride, "BLOCK": BLOCK, "SEM": row["sem"]}
@@ -169,8 +175,8 @@ def launch_of(row: Row) -> tuple[str, Launch]:
 
 
 ATOMICS = Recorder(
-    *(__file__, "atomics", COLUMNS, launches, launch_of, partial(timed, prepared)),
-    lambda record: {"predicted_us": predicted_times(record).get("predicted_us")},
+    *(__file__, "atomics", COLUMNS, launches, launch_of),
+    cells=lambda record: {"predicted_us": predicted_times(record).get("predicted_us")},
 )
 
 if __name__ == "__main__":

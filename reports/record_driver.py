@@ -14,10 +14,9 @@ import os
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import version
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from record_files import table_bytes
+from record_files import DATA, table_bytes
 
 from occupancy_lab.compiled_records import compile_matrix
 from occupancy_lab.compiling.compiler import Compiler
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from occupancy_lab.gpus import PresentGpu
     from occupancy_lab.record import Record
 
-DATA = Path(__file__).with_name("data")
 COLS = (100, 256, 781, 1024, 2000, 4096, 8192, 12672, 16384, 32768)
 DTYPES = ("float32", "float16", "bfloat16")
 ELEMENTS_A_THREAD = 64
@@ -112,7 +110,6 @@ def main() -> None:
     # A spawned process has its own CUDA context; a forked one could not use its parent's.
     with ProcessPoolExecutor(min(os.cpu_count() or 1, PROCESSES), get_context("spawn")) as pool:
         rows = [found for found in pool.map(row, launches()) if found is not None]
-    DATA.mkdir(exist_ok=True)
     path = DATA / f"driver-{here().gpu.key}.csv"
     path.write_bytes(table_bytes(rows[0], rows))
     print(f"{len(rows)} rows in {path}")

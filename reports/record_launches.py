@@ -6,8 +6,8 @@ kernel, and what the driver reports about it. It compiles the same launch withou
 for the same target, for gfx942 and for gfx1100. It writes launches-<gpu>.csv and prints how many
 launches agree.
 
-Every group runs in its own process, and the dry compiles of every target in a fork of it, so that
-a crash ends nothing else.
+Every group runs in its own process, and the dry compiles in forks of it, so that a crash ends
+nothing else.
 """
 
 from __future__ import annotations
@@ -21,21 +21,29 @@ import itertools
 import json
 import os
 import re
-import shutil
-import signal
 import tempfile
 import time
 import traceback
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import foreign_kernels
 import triton
-from record_files import append, digest, read_lines, table_bytes
+from record_files import (
+    append,
+    digest,
+    group_arguments,
+    path_of,
+    read_lines,
+    run_groups,
+    table_bytes,
+)
 
-from occupancy_lab.arguments import Pointer
+from occupancy_lab.arguments import Pointer, dtype_name
 from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import record_of
 from occupancy_lab.compiling import Store, compile_launch, resource_key, triton_version
@@ -49,9 +57,10 @@ from occupancy_lab.launch import Launch, constant_text, launch_of
 from occupancy_lab.measuring.driver import ask_function
 from occupancy_lab.occupancy import hip
 from occupancy_lab.occupancy.rule import scalar_where
+from occupancy_lab.workers.forked import in_forks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from occupancy_lab.gpus import Gpu
     from occupancy_lab.values import Resources
@@ -155,14 +164,6 @@ def asked_of_driver(function: int, metadata: Any) -> dict[str, int | None]:
     return found
 
 
-def origin(function: Any) -> str:
-    """Return the package that a kernel comes from, with its version."""
-    module = str(function.__module__)
-    if module.startswith("tutorial_"):
-        return f"triton {version('triton')} {module.replace('_', ' ')}"
-    return foreign_kernels.package_words(module.split(".", maxsplit=1)[0])
-
-
 def described(function: Any, launch: Launch) -> dict[str, Any]:
     """Return the columns that describe a launch, as plain text."""
     target = find_gpu(GPU).target
@@ -199,11 +200,10 @@ class Recorder:
         self.most = most
         self.trial = ""
         self.launched: dict[Any, Launched] = {}
-        self.run_by_torch: set[str] = set()
 
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
-        """Watch the launches of Triton and of torch.compile."""
+        """Watch the launches of Triton and of torch.compile in the block."""
         from triton.compiler import CompiledKernel
         from triton.runtime import JITFunction
 
@@ -239,39 +239,34 @@ class Recorder:
                 recorder.note(src.fn, launch, compiled, reason, "torch.compile")
             return compiled
 
-        JITFunction.run, triton.compile, CompiledKernel.__getitem__ = (
-            *(watched, watched_compile, watched_item),
-        )
-        try:
+        with (
+            mock.patch.object(JITFunction, "run", watched),
+            mock.patch.object(triton, "compile", watched_compile),
+            mock.patch.object(CompiledKernel, "__getitem__", watched_item),
+        ):
             yield
-        finally:
-            JITFunction.run, triton.compile, CompiledKernel.__getitem__ = run, compile_, item
 
     @contextlib.contextmanager
     def watching_torch(self) -> Iterator[None]:
-        """Record the names of the kernels that torch.compile's launcher runs."""
+        """Find out in the block which kernels torch.compile's launcher runs."""
         from torch._inductor.runtime.triton_heuristics import CachingAutotuner
 
-        run, names = CachingAutotuner.run, self.run_by_torch
+        run, names = CachingAutotuner.run, set()
 
         def watched(tuner: Any, *arguments: Any, **keywords: Any) -> Any:
             result = run(tuner, *arguments, **keywords)
             names.add(tuner.fn.__name__)
             return result
 
-        CachingAutotuner.run = watched
-        try:
+        with mock.patch.object(CachingAutotuner, "run", watched):
             yield
-        finally:
-            CachingAutotuner.run = run
-            for place, one in enumerate(self.launched.values()):
-                if one.row["launched_by"] == "torch.compile" and one.row["kernel"] not in names:
-                    one.row["launched_by"] = "nobody"
-                    append(self.path, place=place, **one.row)
+        for place, one in enumerate(self.launched.values()):
+            if one.row["launched_by"] == "torch.compile" and one.row["kernel"] not in names:
+                append(self.path, place=place, launched_by="nobody")
 
     def check_time(self) -> None:
         """Raise TimeUpError if the time is over or enough launches were made."""
-        if time.monotonic() > self.deadline or len(self.launched) >= self.most:
+        if time.time() > self.deadline or len(self.launched) >= self.most:
             raise TimeUpError
 
     def note(
@@ -284,7 +279,7 @@ class Recorder:
             "group": self.group,
             "trial": self.trial,
             "kernel": function.__name__,
-            "origin": origin(function),
+            "origin": foreign_kernels.package_of(function),
             "launched_by": by,
             "hash": compiled.hash,
             "status": "not described" if reason else "launched",
@@ -332,17 +327,12 @@ def launch_of_source(source: Any, options: dict[str, Any]) -> Launch:
         if kind == "constexpr":
             arguments[name] = source.constants[(place,)]
         elif kind.startswith("*"):
-            arguments[name] = Pointer(torch_dtype(kind[1:]), 16, divisible)
+            arguments[name] = Pointer(
+                "bool" if kind == "*i1" else dtype_name(kind[1:]), 16, divisible
+            )
         else:
             arguments[name] = number_of(kind, divisible=divisible)
     return launch_of(source.fn, (), {**arguments, **options}, None)
-
-
-def torch_dtype(name: str) -> str:
-    """Return torch's name of Triton's dtype *name*."""
-    from occupancy_lab.arguments import dtype_name
-
-    return "bool" if name == "i1" else dtype_name(name)
 
 
 def number_of(kind: str, *, divisible: bool) -> Any:
@@ -483,29 +473,27 @@ def waves_per_simd(resources: Resources, architecture: HipArchitecture) -> int:
     return min(limits)
 
 
-def launch_group(group: str, folder: Path, until: float, end: float, most: int) -> None:
-    """Launch the calls of *group* until *until*, then compile them dry until *end*."""
-    os.environ["TRITON_CACHE_DIR"] = str(folder / "triton")
-    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder / "inductor")
-    os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
-    os.environ["TORCHINDUCTOR_FX_GRAPH_CACHE"] = "0"
-    lines = folder / "rows.jsonl"
-    recorder = Recorder(group, until, most, lines)
-    watching = recorder.watching_torch if group.startswith("inductor") else contextlib.nullcontext
-    few = foreign_kernels.few_configurations(CONFIGURATIONS)
-    with few, recorder.installed(), watching():
-        try_all(group, recorder, lines)
-    items = list(recorder.launched.values())
-    streams = {name: DryStream(items, name, folder / f"{name}.jsonl") for name in TARGETS}
-    while any(stream.going() for stream in streams.values()):
-        if time.monotonic() > end:
-            for stream in streams.values():
-                stream.stop()
-        time.sleep(0.05)
+def launch_group(group: str, path: Path, until: float, most: int) -> None:
+    """Launch the calls of *group*, then compile them dry until *until*; write lines to *path*."""
+    path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(prefix="launches-") as work:
+        os.environ |= {
+            "TRITON_CACHE_DIR": f"{work}/triton",
+            "TORCHINDUCTOR_CACHE_DIR": f"{work}/inductor",
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            "TORCHINDUCTOR_FX_GRAPH_CACHE": "0",
+        }
+        now = time.time()
+        recorder = Recorder(group, now + LAUNCHING * (until - now), most, path)
+        watching = recorder.watching_torch if group.startswith("inductor") else nullcontext
+        few = foreign_kernels.few_configurations(CONFIGURATIONS)
+        with few, recorder.installed(), watching():
+            try_all(group, recorder)
+        compile_dry(list(recorder.launched.values()), path, until)
 
 
-def try_all(group: str, recorder: Recorder, lines: Path) -> None:
-    """Call all of *group*; print the calls that fail and go on."""
+def try_all(group: str, recorder: Recorder) -> None:
+    """Call all of *group*; note the calls that fail and go on."""
 
     def before(trial: str) -> None:
         recorder.trial = trial
@@ -514,114 +502,61 @@ def try_all(group: str, recorder: Recorder, lines: Path) -> None:
     try:
         for trial, why in foreign_kernels.call_all(group, before):
             if why:
-                append(lines, failed=trial, why=why)
+                append(recorder.path, failed=trial, why=why)
     except TimeUpError:
-        append(lines, failed=recorder.trial, why="the group has its time or its launches")
+        why = "the group has its time or its launches"
+        append(recorder.path, failed=recorder.trial, why=why)
     except Exception as error:  # noqa: BLE001 - it is named
-        append(lines, failed=group, why="".join(traceback.format_exception(error))[-1500:])
+        why = "".join(traceback.format_exception(error))[-1500:]
+        append(recorder.path, failed=group, why=why)
 
 
-class DryStream:
-    """A process that compiles *items* dry for one target; if it crashes, another one goes on."""
-
-    def __init__(self, items: list[Launched], name: str, path: Path) -> None:
-        self._items, self._name, self._path = items, name, path
-        self._next = 0
-        self._child: int | None = None
-        path.touch()
-        self._start()
-
-    def going(self) -> bool:
-        """Return whether the stream is still compiling."""
-        if self._child is None:
-            return False
-        late = time.time() - self._path.stat().st_mtime > LONGEST
-        if late:
-            os.kill(self._child, signal.SIGKILL)
-        child, status = os.waitpid(self._child, 0 if late else os.WNOHANG)
-        if child == 0:
-            return True
-        self._child = None
-        if status == 0:
-            return False
-        begun = [line["place"] for line in read_lines(self._path)]
-        place = max(begun, default=self._next)
-        died = f"the compiling process ended with signal {os.WTERMSIG(status)}"
-        append(
-            self._path,
-            place=place,
-            status="timed out" if late else "compiler died",
-            reason=f"longer than {LONGEST} s" if late else died,
-        )
-        self._next = place + 1
-        self._start()
-        return True
-
-    def stop(self) -> None:
-        """End the process; items that it has not compiled have no result."""
-        if self._child is not None:
-            os.kill(self._child, signal.SIGKILL)
-            os.waitpid(self._child, 0)
-            self._child = None
-        self._next = len(self._items)
-
-    def _start(self) -> None:
-        self._child = os.fork()
-        if self._child:
-            return
-        try:
-            if self._name != "sm_90":
-                os.nice(5)  # targets whose results are compared with the launches come first
-            for place in range(self._next, len(self._items)):
-                self._compile(place)
-            os._exit(0)
-        except BaseException:  # noqa: BLE001 - the parent goes on with the next
-            traceback.print_exc()
-            os._exit(1)
-
-    def _compile(self, place: int) -> None:
-        one = self._items[place]
-        append(self._path, place=place, status="begun")
-        if one.launch is None:
-            append(self._path, place=place, status="not tried", reason="not described")
-            return
-        try:
-            found = dry(one, self._name)
-        except OccupancyLabError as error:
-            found = {"status": "refused", "reason": f"{type(error).__name__}: {error}"}
-        except Exception as error:  # noqa: BLE001 - it is a row
-            found = {
-                "status": "failed",
-                "reason": "".join(traceback.format_exception(error))[-800:],
-            }
-        append(self._path, place=place, **found)
+def compile_dry(launched: list[Launched], path: Path, until: float) -> None:
+    """Compile the launches dry for each target until *until*, and write the columns to *path*."""
+    calls = {
+        (name, place): partial(dry_columns, one, name)
+        for name in TARGETS
+        for place, one in enumerate(launched)
+    }
+    for (name, place), (answer, words) in in_forks(calls, len(TARGETS), LONGEST):
+        if answer is None:
+            found = {"status": "timed out", "reason": f"longer than {LONGEST} s"}
+        elif not answer:
+            found = {"status": "compiler died", "reason": words}
+        else:
+            found = json.loads(answer)
+        append(path, place=place, **{f"{name}_{column}": value for column, value in found.items()})
+        if time.time() > until:
+            break
 
 
-def rows_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the rows of a group from the files that its processes wrote."""
+def dry_columns(one: Launched, name: str) -> str:
+    """Return the columns of a dry compile as JSON, or why there are none."""
+    if one.launch is None:
+        return json.dumps({"status": "not tried", "reason": "not described"})
+    try:
+        found = dry(one, name)
+    except OccupancyLabError as error:
+        found = {"status": "refused", "reason": f"{type(error).__name__}: {error}"}
+    except Exception as error:  # noqa: BLE001 - it is a row
+        why = "".join(traceback.format_exception(error))[-800:]
+        found = {"status": "failed", "reason": why}
+    return json.dumps(found, default=str)
+
+
+def rows_of(path: Path) -> list[dict[str, Any]]:
+    """Return the rows of a group from the lines that its process wrote."""
     rows: dict[int, dict[str, Any]] = {}
-    for line in read_lines(folder / "rows.jsonl"):
+    for line in read_lines(path):
         if "place" in line:
             rows.setdefault(line.pop("place"), {}).update(line)
-    for name in TARGETS:
-        for line in read_lines(folder / f"{name}.jsonl"):
-            row = rows[line.pop("place")]
-            row |= {f"{name}_{column}": value for column, value in line.items()}
-    for row in rows.values():
-        for name in TARGETS:
-            if row.get(f"{name}_status", "begun") == "begun":
-                row |= {f"{name}_status": "not tried", f"{name}_reason": "no time was left"}
+    for row, name in itertools.product(rows.values(), TARGETS):
+        if f"{name}_status" not in row:
+            row |= {f"{name}_status": "not tried", f"{name}_reason": "no time was left"}
     return list(rows.values())
 
 
-def write_rows(work: Path, output: Path) -> list[dict[str, Any]]:
-    """Write all rows so far to the file and return them."""
-    rows = list(itertools.chain.from_iterable(map(rows_of, sorted(work.iterdir()))))
-    (output / f"launches-{GPU}.csv").write_bytes(table_bytes(COLUMNS, rows))
-    return rows
-
-
-def summarize(rows: list[dict[str, Any]], work: Path) -> None:
+def summarize(rows: list[dict[str, Any]], paths: Iterable[Path]) -> None:
     """Print how many launches agree, every difference, and the launches that were skipped."""
     print(f"\n{len(rows)} distinct launches of {len({row['kernel'] for row in rows})} kernels")
     for column in ("origin", "launched_by", "status", *(f"{name}_status" for name in TARGETS)):
@@ -632,16 +567,16 @@ def summarize(rows: list[dict[str, Any]], work: Path) -> None:
         if row["status"] != "launched" or row["sm_90_status"] != "explained":
             why = row["reason"] or row.get("sm_90_reason")
             print(f"! {row['kernel']} ({row['trial']}): {row['sm_90_status']}: {why}")
-    for path in sorted(work.glob("*/rows.jsonl")):
+    for path in paths:
         for line in read_lines(path):
             if "failed" in line:
-                print(f"skipped in {path.parent.name}: {line['failed']}: {line['why']}")
+                print(f"skipped in {path.stem}: {line['failed']}: {line['why']}")
 
 
 def main() -> None:
     """Record the launches and print how many agree."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path, required=True, help="folder of the file")
+    parser = argparse.ArgumentParser(description=__doc__, parents=[group_arguments()])
+    parser.add_argument("--output", type=Path, required=True, help="folder of the files")
     parser.add_argument("--seconds", type=float, default=240.0, help="soft limit of all")
     parser.add_argument("--workers", type=int, default=32, help="groups at a time")
     parser.add_argument("--most", type=int, default=MOST_LAUNCHES, help="launches of a group")
@@ -649,23 +584,17 @@ def main() -> None:
     parser.add_argument("--groups", default="", help="parts of the names of the groups, by commas")
     chosen = parser.parse_args()
     foreign_kernels.TUTORIALS = chosen.tutorials.resolve()
+    if chosen.group:
+        path = path_of(chosen.output, chosen.group, ".jsonl")
+        launch_group(chosen.group, path, chosen.until, chosen.most)
+        return
     chosen.output.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    end = began + chosen.seconds
-    work = Path(tempfile.mkdtemp(prefix="launches-"))
-
-    def run(group: str, folder: Path) -> None:
-        launch_group(group, folder, began + LAUNCHING * chosen.seconds, end, chosen.most)
-
-    def write() -> list[dict[str, Any]]:
-        return write_rows(work, chosen.output)
-
-    try:
-        foreign_kernels.run_groups(run, chosen, work, end + 20, write)
-    finally:
-        foreign_kernels.keep_logs(work, chosen.output)
-        summarize(write(), work)
-        shutil.rmtree(work, ignore_errors=True)
+    groups = foreign_kernels.chosen_groups(chosen.groups)
+    run_groups(groups, chosen.output, "launch", time.time() + chosen.seconds, chosen.workers)
+    paths = [path_of(chosen.output, group, ".jsonl") for group in groups]
+    rows = [row for path in paths for row in rows_of(path)]
+    (chosen.output / f"launches-{GPU}.csv").write_bytes(table_bytes(COLUMNS, rows))
+    summarize(rows, paths)
 
 
 if __name__ == "__main__":

@@ -14,17 +14,20 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, Recorder, predicted_times, timed
+from record_atomics import PREDICTED, Recorder, median_us, on_gpu, predicted_times
 from work_ncu import read_counts
+
+from occupancy_lab.arguments import Pointer
+from occupancy_lab.launch import Launch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from occupancy_lab.launch import Launch
     from occupancy_lab.record import Failed, Record
 
     Row = Mapping[str, Any]
@@ -202,21 +205,20 @@ def prepared(row: Row) -> Callable[[], None]:
     """Return a launch of the kernel of *row* on the GPU at hand."""
     import torch
 
-    kind, numbers = getattr(torch, row["dtype"]), arguments_of(row)
-    x, y = (torch.ones(int(row[one]), device="cuda", dtype=kind) for one in "xy")
-    tensors, rows = [x, y], int(row["index"])
+    kernel, launch = launch_of(row)
+    rows = int(row["index"])
     if rows:
-        table = len(x if row["kernel"] == "gather" else y) // numbers["WIDTH"]
+        x, _, y = launch.arguments
+        table = int(row["x" if kernel == "gather" else "y"]) // arguments_of(row)["WIDTH"]
         draw = torch.Generator("cuda").manual_seed(rows)
         places = torch.randperm(max(table, rows), device="cuda", generator=draw)[:rows]
-        tensors.insert(1, places % table)
-    kernel, grid = MOVERS[row["kernel"]], grid_of(row)
-    return lambda: kernel[grid](*tensors, **numbers)
+        launch = replace(launch, arguments=(x, places % table, y))
+    return on_gpu(MOVERS[kernel], launch)
 
 
 def measure(rows: Iterable[Row]) -> Iterator[Row]:
     """Yield *rows* with the times on the GPU at hand and the bytes of its device memory."""
-    found = timed(prepared, rows)
+    found = [{**row, "us": median_us(prepared(row))} for row in rows]
     command = [
         *("ncu", "--csv", "--page", "raw", "--print-units", "base", "--clock-control", "none"),
         *("--kernel-name", f"regex:^({'|'.join(MOVERS)})$", "--metrics", ",".join(COUNTED)),
@@ -230,9 +232,6 @@ def measure(rows: Iterable[Row]) -> Iterator[Row]:
 
 def launch_of(row: Row) -> tuple[str, Launch]:
     """Return the kernel and the launch of *row*."""
-    from occupancy_lab.arguments import Pointer
-    from occupancy_lab.launch import Launch
-
     x, y = (Pointer(row["dtype"], SIZES[row["dtype"]] * int(row[one])) for one in "xy")
     tensors = [x, Pointer("int64", 8 * int(row["index"])), y] if int(row["index"]) else [x, y]
     numbers = arguments_of(row)

@@ -1,24 +1,24 @@
 """Records the times of atomic additions of whole rows to one or several rows.
 
-`python reports/record_rows.py --output data/rows-h200.csv` launches ADDITIONS on the NVIDIA GPU at
-hand, with an empty L2 cache before each launch, and writes a row for each. `--predict h200`
+`python reports/record_rows.py --output data/rows-h200.csv` launches the kernel on the NVIDIA GPU
+at hand, with an empty L2 cache before each launch, and writes a row for each. `--predict h200`
 predicts the launches in that GPU's file again, without a GPU, and renews its predicted times.
 """
 
 from __future__ import annotations
 
 import itertools
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import triton
 import triton.language as tl
-from record_atomics import PREDICTED, SEMS, Recorder, timed
+from record_atomics import PREDICTED, SEMS, Recorder
+
+from occupancy_lab.arguments import Pointer
+from occupancy_lab.launch import Launch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from occupancy_lab.launch import Launch
+    from collections.abc import Iterator, Mapping
 
     Row = Mapping[str, Any]
 
@@ -44,26 +44,14 @@ def launches() -> Iterator[dict[str, Any]]:
             yield found | {"sem": sem}
 
 
-def prepared(row: Row) -> Callable[[], None]:
-    """Return a launch of *row* on the GPU at hand."""
-    import torch
-
-    kind = getattr(torch, row["dtype"])
-    x, out = (torch.ones(ROOM, device="cuda", dtype=kind) for _ in range(2))
-    return lambda: add_rows[row["programs"],](x, out, row["width"], row["rows"], row["sem"])
-
-
 def launch_of(row: Row) -> tuple[str, Launch]:
     """Return the kernel and the launch of *row*."""
-    from occupancy_lab.arguments import Pointer
-    from occupancy_lab.launch import Launch
-
     tensor = Pointer(row["dtype"], 4 * ROOM)
     keywords = {"WIDTH": int(row["width"]), "ROWS": int(row["rows"]), "SEM": row["sem"]}
     return add_rows.__name__, Launch((tensor, tensor), keywords, (int(row["programs"]),))
 
 
-ROWS = Recorder(__file__, "rows", COLUMNS, launches, launch_of, partial(timed, prepared))
+ROWS = Recorder(__file__, "rows", COLUMNS, launches, launch_of)
 
 if __name__ == "__main__":
     ROWS.main(__doc__)

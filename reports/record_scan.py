@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import argparse
 import collections
-import ctypes
 import dataclasses
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
-from record_files import table_bytes
+from record_files import group_arguments, run_groups, table_bytes
 
 from occupancy_lab.errors import DriverError
 from occupancy_lab.measuring.driver import ask_function
@@ -38,12 +36,6 @@ CONFIGURATIONS = 8
 """How many of an autotuner's configurations are launched, spread over all of them."""
 FILLING = 0.68
 """The share of the time for filling the caches; the rest is for scanning and the driver."""
-MAX_DYNAMIC_SHARED = 8
-"""CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES of cuda.h."""
-PREFER_SHARED = 1
-"""CU_FUNC_CACHE_PREFER_SHARED of cuda.h."""
-UNASKED_SHARED = 48 * 1024
-"""Dynamic shared memory above which a kernel must ask the driver first, as in Triton's driver.c."""
 HELD = ("n_regs", "local_bytes", "static_shared", "programs_per_multiprocessor")
 """The columns that the driver reports too."""
 COLUMNS = (
@@ -55,11 +47,13 @@ COLUMNS = (
 )
 
 
-def fill_group(group: str, _folder: Path) -> None:
-    """Call all of a group in this process, so that the caches contain its kernels."""
+def fill_group(group: str, until: float) -> None:
+    """Call all of a group until *until*, so that the caches contain its kernels."""
     with foreign_kernels.few_configurations(CONFIGURATIONS):
         for trial, why in foreign_kernels.call_all(group):
             print(f"{trial}: {why or 'done'}", flush=True)
+            if time.time() > until:
+                return
 
 
 def scan_command(folders: Sequence[str], output: Path, seconds: float) -> list[Any]:
@@ -69,70 +63,38 @@ def scan_command(folders: Sequence[str], output: Path, seconds: float) -> list[A
         *(sys.executable, "-m", "occupancy_lab", "scan", *folders, "--gpu", GPU),
         *("--export-json", str(target)),
     ]
-    began = time.monotonic()
+    began = time.time()
     subprocess.run(command, timeout=max(seconds, 10), check=True)  # noqa: S603 - the tool itself
     rows: list[Any] = json.loads(target.read_text(encoding="utf-8"))
     target.unlink()
     cores = len(os.sched_getaffinity(0))
-    print(f"{len(rows)} rows in {time.monotonic() - began:.2f} s, {cores} cores", flush=True)
+    print(f"{len(rows)} rows in {time.time() - began:.2f} s, {cores} cores", flush=True)
     return rows
-
-
-class Driver:
-    """The CUDA driver, with the first device's context."""
-
-    def __init__(self) -> None:
-        self.library = ctypes.CDLL("libcuda.so.1")
-        self.call("cuInit", 0)
-        device, context = ctypes.c_int(), ctypes.c_void_p()
-        self.call("cuDeviceGet", ctypes.byref(device), 0)
-        self.call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
-        self.call("cuCtxSetCurrent", context)
-
-    def call(self, name: str, *arguments: Any) -> None:
-        """Call a function; raise RuntimeError if it refuses."""
-        error = getattr(self.library, name)(*arguments)
-        if error:
-            msg = f"{name} answers with error {error}"
-            raise RuntimeError(msg)
-
-    def describe(self, row: dict[str, Any]) -> dict[str, int]:
-        """Return what the driver reports about the cubin of a row."""
-        cubin = next(Path(row["entry"]).glob("*.cubin")).read_bytes()
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        self.call("cuModuleLoadData", ctypes.byref(module), cubin)
-        try:
-            name = row["kernel"].encode()
-            self.call("cuModuleGetFunction", ctypes.byref(function), module, name)
-            return self._described(function, row)
-        finally:
-            self.call("cuModuleUnload", module)
-
-    def _described(self, function: ctypes.c_void_p, row: dict[str, Any]) -> dict[str, int]:
-        if row["shared"] + (row["static_shared"] or 0) > UNASKED_SHARED:
-            self.call("cuFuncSetCacheConfig", function, PREFER_SHARED)
-            self.call("cuFuncSetAttribute", function, MAX_DYNAMIC_SHARED, row["shared"])
-        said = ask_function(function.value or 0, row["num_warps"] * 32, row["shared"])
-        return {f"driver_{name}": value for name, value in dataclasses.asdict(said).items()}
 
 
 def ask_driver(rows: list[dict[str, Any]], until: float) -> None:
     """Add the driver's numbers to each row that is ok or does not fit."""
-    try:
-        driver = Driver()
-    except (OSError, RuntimeError) as error:
-        print(f"no driver, nothing is compared: {error}")
-        return
     for row in rows:
         if row["n_regs"] is None or not row["gpu"]:
             continue
-        if time.monotonic() > until:
+        if time.time() > until:
             row["driver_error"] = "no time was left"
             continue
         try:
-            row.update(driver.describe(row))
+            row.update(described(row))
         except (OSError, RuntimeError, DriverError) as error:
             row["driver_error"] = str(error)
+
+
+def described(row: dict[str, Any]) -> dict[str, int]:
+    """Return what the driver reports about the cubin of a row."""
+    from triton.runtime import driver
+
+    cubin = next(Path(row["entry"]).glob("*.cubin")).read_bytes()
+    device = driver.active.get_current_device()
+    _, function, *_ = driver.active.utils.load_binary(row["kernel"], cubin, row["shared"], device)
+    said = ask_function(function, row["num_warps"] * 32, row["shared"])
+    return {f"driver_{name}": value for name, value in dataclasses.asdict(said).items()}
 
 
 def origin(row: dict[str, Any]) -> str:
@@ -178,7 +140,7 @@ def summary(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
 
 def main() -> None:
     """Fill the caches, scan them, ask the driver, and print how many rows agree."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, parents=[group_arguments()])
     parser.add_argument("--output", type=Path, required=True, help="folder of the files")
     parser.add_argument("--seconds", type=float, default=150.0, help="limit of all")
     parser.add_argument("--workers", type=int, default=24, help="groups at a time")
@@ -186,34 +148,30 @@ def main() -> None:
     parser.add_argument("--groups", default="", help="parts of the names of the groups, by commas")
     parser.add_argument("--cache", type=Path, help="a cache to scan in place of a fresh one")
     chosen = parser.parse_args()
-    began = time.monotonic()
-    chosen.output.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix="scan-"))
-    folders: list[str] = []
-    if chosen.cache is not None:
-        folders = [str(chosen.cache)]
-    else:
-        # Without a folder the scan finds both by these, like Triton and torch.
-        os.environ |= {
-            "TRITON_HOME": str(work / "home"),
-            "TORCHINDUCTOR_CACHE_DIR": str(work / "inductor"),
-            "TORCHINDUCTOR_COMPILE_THREADS": "1",
-        }
-        os.environ.pop("TRITON_CACHE_DIR", None)
-        foreign_kernels.TUTORIALS = chosen.tutorials.resolve()
-        foreign_kernels.run_groups(fill_group, chosen, work, began + FILLING * chosen.seconds)
-        print(f"filled in {time.monotonic() - began:.0f} s", flush=True)
+    foreign_kernels.TUTORIALS = chosen.tutorials.resolve()
+    if chosen.group:
+        fill_group(chosen.group, chosen.until)
+        return
+    began = time.time()
     end = began + chosen.seconds
-    try:
-        rows = scan_command(folders, chosen.output, (end - time.monotonic()) / 2)
-        write_rows(rows, chosen.output / f"scan-{GPU}.csv")
+    chosen.output.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="scan-") as work:
+        folders = [] if chosen.cache is None else [str(chosen.cache)]
+        if chosen.cache is None:
+            # Without a folder the scan finds both by these, like Triton and torch.
+            os.environ |= {
+                "TRITON_HOME": f"{work}/home",
+                "TORCHINDUCTOR_CACHE_DIR": f"{work}/inductor",
+                "TORCHINDUCTOR_COMPILE_THREADS": "1",
+            }
+            os.environ.pop("TRITON_CACHE_DIR", None)
+            groups = foreign_kernels.chosen_groups(chosen.groups)
+            until = began + FILLING * chosen.seconds
+            run_groups(groups, chosen.output, "fill", until, chosen.workers)
+        rows = scan_command(folders, chosen.output, (end - time.time()) / 2)
         ask_driver(rows, end - 5)
         write_rows(rows, chosen.output / f"scan-{GPU}.csv")
         print("\n".join(summary(rows)), flush=True)
-    finally:
-        foreign_kernels.keep_logs(work, chosen.output)
-        shutil.rmtree(work, ignore_errors=True)
-    print(f"{time.monotonic() - began:.0f} s in all")
 
 
 if __name__ == "__main__":

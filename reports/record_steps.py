@@ -14,34 +14,35 @@ from __future__ import annotations
 import argparse
 import collections
 import json
-import os
 import re
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record_tunes
+import record_trace
+from record_files import DATA, rows_of, run_logged, write_rows
 from work_ncu import BUSIEST, OPTIONS, SHARES, SPEED_OF_LIGHT, busiest, read_counts
 
 from occupancy_lab.measuring.ncu import find_ncu
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-ROOT = Path(__file__).resolve().parents[1]
 STEPS = 12
 FIRST = 5
 DRY_SECONDS = 900.0
+"""The limit of a dry run that is made again."""
 COLUMNS = (
     *("program", "kernel", "configurations", "launches", "dry_launches", "measured_us"),
     *("predicted_us", "predicted_low_us", "predicted_high_us", "least_us", "dry_least_us"),
     *("busiest", "busiest_us", "ncu_us", "ncu_speed_of_light", "ncu_busiest"),
 )
+TIMES = ("predicted_us", "predicted_low_us", "predicted_high_us")
 DURATION = "gpu__time_duration.sum"
 SHORT_US = 10.0
 """Shorter kernels are hardly bound by a unit."""
@@ -89,19 +90,12 @@ def linear_attention(name: str) -> Callable[[], Any]:
     return step
 
 
-def recorded(name: str) -> Callable[[], Any]:
-    """Return a step of a program of record_trace.py."""
-    import record_trace
-
-    return record_trace.PROGRAMS[name].made()
-
-
 PROGRAMS: dict[str, Callable[[], Callable[[], Any]]] = {
     "llama": llama,
-    "transformer": partial(recorded, "transformer"),
-    "compiled": partial(recorded, "compiled"),
-    "liger": partial(recorded, "liger"),
-    "autotuned": partial(recorded, "autotuned"),
+    "transformer": record_trace.PROGRAMS["transformer"].made,
+    "compiled": record_trace.PROGRAMS["compiled"].made,
+    "liger": record_trace.PROGRAMS["liger"].made,
+    "autotuned": record_trace.PROGRAMS["autotuned"].made,
     "GatedLinearAttention": partial(linear_attention, "GatedLinearAttention"),
     "DeltaNet": partial(linear_attention, "DeltaNet"),
 }
@@ -120,19 +114,13 @@ def run_program(name: str, steps: int, *, profiled: bool) -> None:
     torch.cuda.synchronize()
 
 
-def start(folder: Path, name: str, mode: str, gpu: str) -> subprocess.Popen[bytes]:
-    """Start a program in a mode: trace, dry or ncu."""
-    own = [
-        sys.executable,
-        __file__,
-        "--program",
-        name,
-        "--steps",
-        str(3 if mode == "ncu" else STEPS),
-    ]
+def run_mode(folder: Path, name: str, mode: str, gpu: str, until: float) -> None:
+    """Run a program in a mode: trace, dry or ncu; print why it failed."""
+    steps = 3 if mode == "ncu" else STEPS
+    own = [sys.executable, __file__, "--program", name, "--steps", str(steps)]
     lab = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
     lab += ["--output", str(folder / f"{name}-{mode}.json")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+    environment = {}
     if mode == "trace":
         words = [*lab, "--", *own]
     elif mode == "dry":
@@ -143,33 +131,30 @@ def start(folder: Path, name: str, mode: str, gpu: str) -> subprocess.Popen[byte
         kernels = "|".join(kernels_of(folder / f"{name}-trace.json"))
         words += ["--kernel-name", f"regex:^({kernels})$", "--launch-count", "80"]
         words += [*own, "--profiled"]
-    with (folder / f"{name}-{mode}.log").open("wb") as log:
-        return subprocess.Popen(words, stdout=log, stderr=log, env=environment)  # noqa: S603 - this file
+    why = run_logged(words, folder / f"{name}-{mode}.log", until, **environment)
+    if why:
+        print(f"{name} {mode}: {why}", flush=True)
 
 
-def rows_of(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Return the rows of a program."""
+def made_rows(folder: Path, name: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a program."""
     traced, dry = (kernels_of(folder / f"{name}-{mode}.json") for mode in ("trace", "dry"))
     counted = counts_of(folder / f"{name}-ncu.log")
-    rows = []
     for kernel in dict.fromkeys([*traced, *dry]):
         real, made = traced.get(kernel, {}), dry.get(kernel, {})
         us, share, unit = counted.get(kernel, (None, None, None))
-        rows.append(
-            {
-                "program": name,
-                "kernel": kernel,
-                "configurations": real.get("configurations"),
-                "launches": real.get("launches"),
-                "measured_us": real.get("total_us"),
-                **predicted(made),
-                "least_us": real.get("least_us"),
-                "ncu_us": us,
-                "ncu_speed_of_light": share,
-                "ncu_busiest": unit,
-            }
-        )
-    return rows
+        yield {
+            "program": name,
+            "kernel": kernel,
+            "configurations": real.get("configurations"),
+            "launches": real.get("launches"),
+            "measured_us": real.get("total_us"),
+            **predicted(made),
+            "least_us": real.get("least_us"),
+            "ncu_us": us,
+            "ncu_speed_of_light": share,
+            "ncu_busiest": unit,
+        }
 
 
 def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
@@ -183,35 +168,30 @@ def kernels_of(path: Path) -> dict[str, dict[str, Any]]:
         one = found[row["kernel"]]
         one["configurations"] = one.get("configurations", 0) + 1
         one["launches"] = one.get("launches", 0) + launches
-        sums = {
-            "total_us": row["total_us"],
-            "least_us": _times(row["speed_of_light_us"], launches),
-            **{
-                column: _times(row[column], launches)
-                for column in ("predicted_us", "predicted_low_us", "predicted_high_us")
-            },
-            "busiest_us": _times(row["busiest_us"], launches),
-        }
-        units = one.setdefault("units", collections.Counter())
-        units[row["busiest"]] += sums["busiest_us"] or 0.0
-        one["busiest"] = max(units, key=units.__getitem__)
+        each = {name: row[name] for name in (*TIMES, "busiest_us")}
+        each["least_us"] = row["speed_of_light_us"]
+        sums = {name: us * launches for name, us in each.items() if us is not None}
+        if row["total_us"] is not None:
+            sums["total_us"] = row["total_us"]
         for column, value in sums.items():
-            if value is not None:
-                one[column] = one.get(column, 0.0) + value
+            one[column] = one.get(column, 0.0) + value
+        units = one.setdefault("units", collections.Counter())
+        units[row["busiest"]] += sums.get("busiest_us", 0.0)
+        one["busiest"] = max(units, key=units.__getitem__)
     return found
 
 
 def predict_again(folder: Path, gpu: str) -> None:
     """Renew the predictions in the recorded rows of *gpu* by dry runs that write into *folder*."""
-    path = record_tunes.DATA / f"steps-{gpu}.csv"
-    rows = record_tunes.rows_of(path)
+    path = DATA / f"steps-{gpu}.csv"
+    rows = rows_of(path)
     for name in dict.fromkeys(row["program"] for row in rows):
-        wait(start(folder, name, "dry", gpu), DRY_SECONDS, f"{name} dry")
+        run_mode(folder, name, "dry", gpu, time.time() + DRY_SECONDS)
         made = kernels_of(folder / f"{name}-dry.json")
         for row in rows:
             if row["program"] == name and row["kernel"] in made:
                 row.update(predicted(made[row["kernel"]]))
-    record_tunes.write_rows(path, COLUMNS, rows)
+    write_rows(path, COLUMNS, rows)
 
 
 def predict_each(again: Callable[[Path, str], None], gpus: str) -> None:
@@ -223,22 +203,11 @@ def predict_each(again: Callable[[Path, str], None], gpus: str) -> None:
 
 def predicted(made: Mapping[str, Any]) -> dict[str, Any]:
     """Return the columns of a dry run's sums."""
-    names = ("predicted_us", "predicted_low_us", "predicted_high_us", "busiest", "busiest_us")
     return {
         "dry_launches": made.get("launches"),
-        **{name: made.get(name) for name in names},
+        **{name: made.get(name) for name in (*TIMES, "busiest", "busiest_us")},
         "dry_least_us": made.get("least_us"),
     }
-
-
-def write(folder: Path, gpu: str, names: Sequence[str]) -> None:
-    """Write the rows of all programs."""
-    rows = (row for name in names for row in rows_of(folder, name))
-    record_tunes.write_rows(folder / f"steps-{gpu}.csv", COLUMNS, rows)
-
-
-def _times(value: float | None, launches: int) -> float | None:
-    return None if value is None else value * launches
 
 
 def counts_of(path: Path) -> dict[str, tuple[float, float, str | None]]:
@@ -272,7 +241,7 @@ def table(folder: Path, gpus: Sequence[str]) -> str:
     ]
     for gpu in gpus:
         programs: dict[str, list[dict[str, Any]]] = collections.defaultdict(list)
-        for row in record_tunes.rows_of(folder / f"steps-{gpu}.csv"):
+        for row in rows_of(folder / f"steps-{gpu}.csv"):
             programs[row["program"]].append(row)
         for name, rows in programs.items():
             both = [row for row in rows if row["measured_us"] and row["predicted_us"]]
@@ -336,31 +305,18 @@ def main() -> None:
         predict_each(predict_again, asked.predict)
         return
     asked.output.mkdir(parents=True, exist_ok=True)
-    names, modes, end = (
-        asked.programs.split(","),
-        asked.modes.split(","),
-        time.time() + asked.seconds,
-    )
-    dry = [start(asked.output, name, "dry", asked.gpu) for name in names if "dry" in modes]
-    for mode in [one for one in modes if one != "dry"]:
-        for name in names:
-            if (left := end - time.time()) > 0:
-                wait(start(asked.output, name, mode, asked.gpu), left, f"{name} {mode}")
-    for name, one in zip(names, dry, strict=False):
-        wait(one, end - time.time(), f"{name} dry")
-    write(asked.output, asked.gpu, names)
+    names, modes = asked.programs.split(","), asked.modes.split(",")
+    run = partial(run_mode, asked.output, gpu=asked.gpu, until=time.time() + asked.seconds)
+    with ThreadPoolExecutor(len(names)) as beside:
+        if "dry" in modes:
+            for name in names:
+                beside.submit(run, name, "dry")
+        for mode in [one for one in modes if one != "dry"]:
+            for name in names:
+                run(name, mode)
+    rows = (row for name in names for row in made_rows(asked.output, name))
+    write_rows(asked.output / f"steps-{asked.gpu}.csv", COLUMNS, rows)
     print(table(asked.output, [asked.gpu]))
-
-
-def wait(one: subprocess.Popen[bytes], seconds: float, name: str) -> None:
-    """Wait for a process, and kill it after *seconds*."""
-    try:
-        status: Any = one.wait(max(seconds, 1))
-    except subprocess.TimeoutExpired:
-        one.kill()
-        status = "stopped"
-    if status:
-        print(f"{name}: {status}", flush=True)
 
 
 if __name__ == "__main__":

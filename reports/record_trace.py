@@ -7,8 +7,7 @@ each kernel by both. It then times training steps alternately with and without
 trace-overhead-<gpu>.csv. If there are two GPUs, a torchrun program is compared with the profiler of
 each of its processes, in trace-ranks-<gpu>.csv. `--only torchrun` runs only that program.
 
-All programs first run at the same time to fill the compilers' caches. After that every run waits
-for its turn, so that only one at a time uses the GPU.
+Only one program at a time uses the GPU.
 """
 
 from __future__ import annotations
@@ -16,13 +15,10 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import functools
 import itertools
 import json
 import os
-import socket
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,18 +26,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record_files import table_bytes
+from record_files import ROOT, run_logged, table_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
-ROOT = Path(__file__).parents[1]
-SCRIPT = __file__
 STEPS = 300
 SETTLED = 6
 """Steps before a block is timed: a trace times the first launches of each kernel in them."""
-COMPILING = 60.0
-"""Seconds in which all programs fill the compilers' caches at the same time."""
 BLOCKS = 10
 BLOCK_SECONDS = 1.5
 PAIRS = 3
@@ -246,53 +238,46 @@ class Program:
     processes: int = 1
     ranks: int = 1
     """Processes of torchrun, each with its own GPU."""
-    steps: int = STEPS
-    plain: bool = False
-    """Whether the program also runs without a trace, to compare the seconds of its steps."""
 
 
 PROGRAMS = {
-    "transformer": Program(lambda: transformer(liger=True), plain=True),
+    "transformer": Program(lambda: transformer(liger=True)),
     "autotuned": Program(tuned),
     "liger": Program(liger_kernels),
-    "compiled": Program(lambda: transformer(liger=False), plain=True),
+    "compiled": Program(lambda: transformer(liger=False)),
     "graph": Program(graph, unprofiled=0),
     "two processes": Program(small, processes=2),
     "torchrun": Program(distributed, ranks=2),
 }
 COSTED = ("transformer", "compiled")
+"""Programs that also run without a trace, to compare the seconds of their steps."""
+ENVIRONMENT = {"OMP_NUM_THREADS": "2", "NCCL_NVLS_ENABLE": "0"}  # two GPUs need no multicast
 
 
 # In a process of its own
 
 
-def child(name: str, mode: str, go: Path, facts: Path) -> None:
-    """Run the program *name* when its turn comes, that is when the file *go* exists."""
-    import torch
-
-    program = PROGRAMS.get(name)
-    if program is not None and program.ranks > 1:
-        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    elif program is None or program.processes == 1:
-        torch.cuda.init()
-    while not go.exists():
-        time.sleep(0.01)
+def child(name: str, mode: str, facts: Path) -> None:
+    """Run the program *name* in a mode, and write what is found into *facts*."""
+    program = PROGRAMS[name]
     if mode == "costs":
-        facts.write_text(json.dumps(costs(name)), "utf-8")
-    elif mode == "events":
-        facts.write_text(json.dumps(events()), "utf-8")
-    elif program is not None and program.processes > 1:
-        forked(program, mode, facts)
-    elif program is not None and program.ranks > 1:
-        path = facts.with_suffix(f".{os.environ['RANK']}")
-        path.write_text(json.dumps(run(program, mode)), "utf-8")
+        found = step_costs(name)
+    elif program.processes > 1:
+        found = forked(program, mode, facts)
+    elif program.ranks > 1:
+        import torch
+
+        rank = os.environ["LOCAL_RANK"]
+        torch.cuda.set_device(int(rank))
+        found, facts = run(program, mode), facts.with_suffix(f".{rank}")
         torch.distributed.destroy_process_group()
-    elif program is not None:
-        facts.write_text(json.dumps(run(program, mode)), "utf-8")
+    else:
+        found = run(program, mode)
+    facts.write_text(json.dumps(found), "utf-8")
 
 
-def forked(program: Program, mode: str, facts: Path) -> None:
-    """Run *program* in forks of this process, one after the other, and add up their results."""
+def forked(program: Program, mode: str, facts: Path) -> dict[str, Any]:
+    """Run *program* in forks of this process, one after the other; return their added results."""
     import multiprocessing
 
     found = []
@@ -308,7 +293,7 @@ def forked(program: Program, mode: str, facts: Path) -> None:
     for one in found:
         for kernel, times in one["kernels"].items():
             kernels[kernel] += times
-    facts.write_text(json.dumps({**found[0], "kernels": kernels}), "utf-8")
+    return {**found[0], "kernels": kernels}
 
 
 def run(program: Program, mode: str) -> dict[str, Any]:
@@ -320,19 +305,18 @@ def run(program: Program, mode: str) -> dict[str, Any]:
         step()
     torch.cuda.synchronize()
     kernels: dict[str, list[float]] = {}
-    steps = 1 if mode == "warm" else program.steps
     with profiled(kernels) if mode == "profile" else contextlib.nullcontext():
         start = time.perf_counter()
-        for number in range(steps):
+        for number in range(STEPS):
             step()
             if number == SETTLED:
                 torch.cuda.synchronize()
                 start = time.perf_counter()
         torch.cuda.synchronize()
-        seconds = (time.perf_counter() - start) / max(steps - SETTLED - 1, 1)
+        seconds = (time.perf_counter() - start) / (STEPS - SETTLED - 1)
     return {
         "gpu": torch.cuda.get_device_name(),
-        "steps": steps,
+        "steps": STEPS,
         "seconds_per_step": seconds,
         "kernels": kernels,
     }
@@ -352,7 +336,7 @@ def profiled(kernels: dict[str, list[float]]) -> Iterator[None]:
             kernels.setdefault(one.name(), []).append(took)
 
 
-def costs(name: str) -> dict[str, Any]:
+def step_costs(name: str) -> dict[str, Any]:
     """Return the seconds per step of the program *name*, in blocks with and without a trace."""
     import torch
 
@@ -388,194 +372,82 @@ def costs(name: str) -> dict[str, Any]:
     return {"rows": rows}
 
 
-def events() -> dict[str, float]:
-    """Return the median times in us of pairs of events and of the kernels between them."""
-    import torch
-
-    def pair(between: Callable[[], Any]) -> float:
-        first, second = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda._sleep(100_000)
-        first.record()
-        between()
-        second.record()
-        torch.cuda.synchronize()
-        return 1000 * first.elapsed_time(second)
-
-    found = {"nothing": statistics.median(pair(lambda: None) for _ in range(50))}
-    for cycles in (0, 20_000):
-        name = f"a kernel of {cycles} cycles"
-        sleep = functools.partial(torch.cuda._sleep, cycles)
-        found[name] = statistics.median(pair(sleep) for _ in range(50))
-        kernels: dict[str, list[float]] = {}
-        with profiled(kernels):
-            for _ in range(20):
-                sleep()
-            torch.cuda.synchronize()
-        found[f"{name}, profiled"] = statistics.median(itertools.chain(*kernels.values()))
-    return found
-
-
 # In turns
 
 
 @dataclass
 class Run:
-    """A process that waits for its turn."""
+    """A run of a program in a process of its own."""
 
     program: str
     mode: str
-    work: Path
-    process: Any = None
+    """trace, profile, plain or costs."""
     facts: dict[str, Any] = field(default_factory=dict)
     trace: dict[str, Any] = field(default_factory=dict)
-    why: str = "not tried: no time was left"
-    number: int = 0
-    """The number of this run among those with the same program and mode."""
-
-    @property
-    def path(self) -> Path:
-        """The common beginning of the names of its files."""
-        return self.work / f"{self.program.replace(' ', '-')}-{self.mode}-{self.number}"
 
     @property
     def ranks(self) -> int:
         """The number of its torchrun processes."""
-        return PROGRAMS[self.program].ranks if self.program in PROGRAMS else 1
+        return PROGRAMS[self.program].ranks
 
-    def start(self) -> None:
-        """Start the process; it does nothing before its turn."""
+    def run(self, until: float) -> None:
+        """Run the program until *until*, print why it failed, and read its results."""
+        with tempfile.TemporaryDirectory(prefix="record-trace-") as work:
+            began, facts = time.time(), Path(work, "facts")
+            why = run_logged(self.words(facts), facts.with_suffix(".log"), until, **ENVIRONMENT)
+            print(f"{self.program}, {self.mode}: {time.time() - began:.1f} s {why}", flush=True)
+            if why:
+                print(facts.with_suffix(".log").read_text("utf-8", errors="replace")[-2000:])
+            self.trace = _read(facts.with_suffix(".json"))
+            self.facts = _read(facts)
+            if self.ranks > 1:
+                found = [_read(facts.with_suffix(f".{rank}")) for rank in range(self.ranks)]
+                self.facts = {**found[0], "ranks": found} if all(found) else {}
+
+    def words(self, facts: Path) -> list[str]:
+        """Return the command of a run that writes *facts*, and its trace beside them."""
         own = [sys.executable]
         if self.ranks > 1:
             own += ["-m", "torch.distributed.run", f"--nproc-per-node={self.ranks}"]
-            own += ["--master-addr=127.0.0.1", f"--master-port={free_port()}"]
-        own += [SCRIPT, "--program", self.program, "--mode", self.mode]
-        own += ["--go", f"{self.path}.go", "--facts", f"{self.path}.facts"]
-        if self.mode == "trace":
-            tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
-            own = [*tool, "--output", f"{self.path}.json", "--", *own]
-        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        environment = os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "2"}
-        if self.ranks > 1:  # a sum over two GPUs needs no multicast
-            environment["NCCL_NVLS_ENABLE"] = "0"
-        with open(f"{self.path}.log", "wb") as log:  # noqa: PTH123 - the name is a text
-            self.process = subprocess.Popen(  # noqa: S603 - this file
-                own, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
-            )
-
-    def turn(self, until: float) -> None:
-        """Let the process run and read its results."""
-        if time.monotonic() > until:
-            return
-        if self.ranks > 1 and gpus() < self.ranks:
-            self.why = f"not tried: it takes {self.ranks} GPUs, and torch sees {gpus()}"
-            return
-        if self.process is None:
-            self.start()
-        Path(f"{self.path}.go").touch()
-        self.wait(until)
-
-    def wait(self, until: float) -> None:
-        """Wait for the end of the process and read its results."""
-        try:
-            status = self.process.wait(max(0.1, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            self.why = "stopped: the time was over"
-            return
-        log = Path(f"{self.path}.log").read_text("utf-8", errors="replace")
-        self.why = "" if status == 0 else f"status {status}: {log.strip().splitlines()[-1:]}"
-        for name, suffix in (("facts", "facts"), ("trace", "json")):
-            path = Path(f"{self.path}.{suffix}")
-            if path.exists():
-                setattr(self, name, json.loads(path.read_text("utf-8")))
-        if self.ranks > 1:
-            paths = [Path(f"{self.path}.{rank}") for rank in range(self.ranks)]
-            found = [json.loads(path.read_text("utf-8")) for path in paths if path.exists()]
-            self.facts = {**found[0], "ranks": found} if len(found) == self.ranks else {}
-
-    def end(self) -> None:
-        """End the process if it still runs."""
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(3)
-            if self.process.poll() is None:
-                self.process.kill()
+            own += ["--standalone", "--local-addr=127.0.0.1"]
+        own += [__file__, "--program", self.program, "--mode", self.mode, "--facts", str(facts)]
+        if self.mode != "trace":
+            return own
+        tool = [sys.executable, "-m", "occupancy_lab", "trace", "--json"]
+        return [*tool, "--output", str(facts.with_suffix(".json")), "--", *own]
 
 
-@functools.cache
-def gpus() -> int:
-    """Return the number of GPUs that torch sees."""
-    asked = [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"]
-    try:
-        return int(subprocess.run(asked, capture_output=True, check=True, timeout=60).stdout)  # noqa: S603
-    except (subprocess.SubprocessError, ValueError):
-        return 0
+def _read(path: Path) -> dict[str, Any]:
+    return dict(json.loads(path.read_text("utf-8"))) if path.exists() else {}
 
 
-def free_port() -> int:
-    """Return a port of this machine that nothing listens on."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
-
-
-def record(work: Path, until: float, only: list[str] | None = None) -> list[Run]:
-    """Return all runs, or those of the programs *only*, as far as the time allows."""
-    names = only or list(PROGRAMS)
-    warm = [Run(name, "warm", work) for name in names if PROGRAMS[name].ranks == 1]
-    runs = [Run("events", "events", work)]
+def planned(names: Iterable[str]) -> Iterator[Run]:
+    """Yield the runs of the programs *names*."""
     for name in names:
-        program = PROGRAMS[name]
-        modes = ("plain", "trace", "profile") if program.plain else ("trace", "profile")
-        runs += [Run(name, mode, work) for mode in modes]
+        modes = ["trace", "profile"]
+        if name in COSTED:
+            modes = ["plain", *modes, "costs"]
         if name == COSTED[0]:
-            runs.append(Run(name, "costs", work))
-            runs += [
-                Run(name, mode, work, number=number)
-                for number in range(1, PAIRS)
-                for mode in ("plain", "trace")
-            ]
-    runs += [Run(name, "costs", work) for name in COSTED[1:] if name in names]
-    try:
-        for one in warm:
-            one.start()
-            Path(f"{one.path}.go").touch()
-        compiled = min(until, time.monotonic() + COMPILING)
-        for one in warm:
-            one.wait(compiled)
-            one.end()
-            print(f"{one.program}: compiled {one.why or 'in time'}", flush=True)
-        # Each imports torch while it waits; only a few wait at once, since each takes memory.
-        for number, one in enumerate(runs):
-            for ahead in runs[number : number + 5]:
-                if ahead.process is None and ahead.ranks == 1:
-                    ahead.start()
-            began = time.monotonic()
-            one.turn(until)
-            took = time.monotonic() - began
-            print(f"{one.program}, {one.mode}: {took:.1f} s {one.why}", flush=True)
-    finally:
-        for one in [*warm, *runs]:
-            one.end()
-    return runs
+            modes += ["plain", "trace"] * (PAIRS - 1)
+        yield from (Run(name, mode) for mode in modes)
 
 
 # Results
 
 
-def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
+def rows_of(name: str, trace: dict[str, Any], profile: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each kernel of a program, with the trace's and the profiler's numbers."""
-    steps, before = profile.facts.get("steps", 0), PROGRAMS[name].unprofiled
+    steps, before = profile.get("steps", 0), PROGRAMS[name].unprofiled
     kernels = collections.defaultdict(list)
-    for one in traced.trace.get("kernels", ()):
+    for one in trace.get("kernels", ()):
         kernels[one["kernel"]].append(one)
-    replays = sum(one["replays"] for one in traced.trace.get("processes", ()))
+    replays = sum(one["replays"] for one in trace.get("processes", ()))
     rows = []
     for kernel, ones in kernels.items():
         launches, captured = (
             sum(one[key] for one in ones) for key in ("launches", "captured_launches")
         )
-        times = profile.facts.get("kernels", {}).get(kernel, [])
+        times = profile.get("kernels", {}).get(kernel, [])
         timed = [one for one in ones if one["total_us"] is not None]
         weight = sum(one["total_us"] / one["us"] for one in timed if one["us"])
         us = sum(one["total_us"] for one in timed) / weight if weight else None
@@ -593,7 +465,7 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
                 "replays": replays if captured else 0,
                 "expected": expected,
                 "profiled": len(times),
-                "counts_equal": bool(profile.facts) and expected == len(times),
+                "counts_equal": bool(profile) and expected == len(times),
                 "timed": sum(one["timed_launches"] for one in ones),
                 "us": us,
                 "profiled_us": mean,
@@ -604,24 +476,23 @@ def rows_of(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def rank_rows(name: str, traced: Run, profile: Run) -> list[dict[str, Any]]:
+def rank_rows(name: str, trace: dict[str, Any], profile: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each kernel and process of a torchrun program."""
     rows = []
-    ranks = dict(enumerate(profile.facts.get("ranks", ())))
-    processes = [one for one in traced.trace.get("processes", ()) if one["rank"] is not None]
+    ranks = dict(enumerate(profile.get("ranks", ())))
+    processes = [one for one in trace.get("processes", ()) if one["rank"] is not None]
     for process in sorted(processes, key=lambda one: int(one["rank"])):
         parts = [
             (kernel, part)
-            for kernel in traced.trace["kernels"]
+            for kernel in trace["kernels"]
             for part in kernel["parts"]
             if part["pid"] == process["pid"]
         ]
-        one, other = (Run(name, mode, traced.work) for mode in ("trace", "profile"))
-        one.trace = {"kernels": [of_part(*both) for both in parts], "processes": [process]}
-        other.facts = ranks.get(int(process["rank"]), {})
+        own = {"kernels": [of_part(*both) for both in parts], "processes": [process]}
         devices = "+".join(sorted({str(part["device"]) for _, part in parts}))
         head = {"rank": process["rank"], "device": devices}
-        rows += [{**head, **row} for row in rows_of(name, one, other)]
+        profiled = ranks.get(int(process["rank"]), {})
+        rows += [{**head, **row} for row in rows_of(name, own, profiled)]
     return rows
 
 
@@ -642,27 +513,16 @@ def of_part(kernel: dict[str, Any], part: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def cost_rows(runs: list[Run]) -> list[dict[str, Any]]:
-    """Return the seconds per step of each block and of each whole program, a row each."""
-    rows = []
+def cost_rows(runs: Iterable[Run]) -> Iterator[dict[str, Any]]:
+    """Yield the seconds per step of each block and of each whole program, a row each."""
     for one in runs:
         if one.mode == "costs":
-            rows += [
-                {"program": one.program, "how": "blocks", **row}
-                for row in one.facts.get("rows", ())
-            ]
+            for row in one.facts.get("rows", ()):
+                yield {"program": one.program, "how": "blocks", **row}
         elif one.program in COSTED and one.mode in {"plain", "trace"} and one.facts:
             seconds = one.facts["seconds_per_step"]
-            traced = one.mode == "trace"
-            rows.append(
-                {
-                    "program": one.program,
-                    "how": "program",
-                    "traced": traced,
-                    "seconds_per_step": seconds,
-                }
-            )
-    return rows
+            columns = {"traced": one.mode == "trace", "seconds_per_step": seconds}
+            yield {"program": one.program, "how": "program", **columns}
 
 
 def summarize(
@@ -691,55 +551,49 @@ def summarize(
             a, b = statistics.fmean(without), statistics.fmean(with_)
             print(f"{name}, {how}: a step {1e3 * a:.3f} ms, with a trace {b / a - 1:+.2%}")
     for one in runs:
-        if one.mode == "events":
-            print("pairs of events, us:", one.facts)
-        if one.why:
-            print(f"! {one.program}, {one.mode}: {one.why}")
-        for error in (
-            error for process in one.trace.get("processes", ()) for error in process["errors"]
-        ):
-            print(f"! noting {one.program}: {error}")
+        for process in one.trace.get("processes", ()):
+            for error in process["errors"]:
+                print(f"! noting {one.program}: {error}")
 
 
 def main() -> None:
     """Record the programs, write the files and print what agrees."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, help="folder of the files")
-    parser.add_argument("--seconds", type=float, default=150.0, help="limit of all")
+    parser.add_argument("--seconds", type=float, default=600.0, help="limit of all")
     parser.add_argument("--only", action="append", choices=PROGRAMS, help="a program to run")
     for name in ("program", "mode"):
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS)
-    for name in ("go", "facts"):
-        parser.add_argument(f"--{name}", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--facts", type=Path, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.program is not None:
-        child(asked.program, asked.mode, asked.go, asked.facts)
+        child(asked.program, asked.mode, asked.facts)
         return
     if asked.output is None:
         parser.error("give --output")
-    began = time.monotonic()
+    until = time.time() + asked.seconds
     asked.output.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="record-trace-") as work:
-        runs = record(Path(work), began + asked.seconds - 8, asked.only)
-        for one in runs:
-            log = Path(f"{one.path}.log")
-            if one.why and log.exists():
-                (asked.output / f"trace-{log.name}").write_bytes(log.read_bytes()[-20000:])
+    runs = [*planned(asked.only or PROGRAMS)]
+    for one in runs:
+        one.run(until)
     names = {one.facts["gpu"].split()[-1].lower() for one in runs if "gpu" in one.facts}
     gpu = next(iter(names), "unknown")
     by = {(one.program, one.mode): one for one in reversed(runs)}
-    pairs = [(name, by[name, "trace"], by[name, "profile"]) for name in asked.only or PROGRAMS]
-    rows = [row for pair in pairs if pair[1].ranks == 1 for row in rows_of(*pair)]
-    ranked = [row for pair in pairs if pair[1].ranks > 1 for row in rank_rows(*pair)]
+    rows, ranked, costs = [], [], [*cost_rows(runs)]
+    for name in asked.only or PROGRAMS:
+        both = by[name, "trace"].trace, by[name, "profile"].facts
+        if PROGRAMS[name].ranks > 1:
+            ranked += rank_rows(name, *both)
+        else:
+            rows += rows_of(name, *both)
     for name, columns, found in (
         ("trace", COLUMNS, rows),
         ("trace-ranks", RANK_COLUMNS, ranked),
-        ("trace-overhead", COSTS, cost_rows(runs)),
+        ("trace-overhead", COSTS, costs),
     ):
         if found:
             (asked.output / f"{name}-{gpu}.csv").write_bytes(table_bytes(columns, found))
-    summarize(rows, ranked, cost_rows(runs), runs)
-    print(f"{time.monotonic() - began:.0f} s in all")
+    summarize(rows, ranked, costs, runs)
 
 
 if __name__ == "__main__":

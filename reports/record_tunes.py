@@ -21,30 +21,41 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import functools
 import itertools
 import math
-import os
 import re
 import statistics
-import subprocess
-import sys
 import time
 import traceback
 import warnings
 import zlib
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record_files import append, read_lines, read_table, table_bytes
-
-ROOT = Path(__file__).resolve().parents[1]
-DATA = ROOT / "reports" / "data"
-for _folder in ("reports", "."):
-    sys.path.insert(0, str(ROOT / _folder))  # where the lab is not installed
+import foreign_kernels
+import torch
+import triton
+import tuned_kernels
+import work_launches
+from foreign_kernels import random
+from record_files import (
+    DATA,
+    append,
+    group_arguments,
+    path_of,
+    read_lines,
+    rows_of,
+    run_groups,
+    write_rows,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from foreign_kernels import Trials
+
+    Calls = Iterator[Callable[[], Any]]
 
 WARMUP_MS, REP_MS = 4, 16
 """How long triton.testing.do_bench warms up and measures a configuration, in ms."""
@@ -67,150 +78,116 @@ FOLLOWED = (
 )
 
 
-def tensor(*shape: int, dtype: Any) -> Any:
-    """Return a random tensor on the GPU."""
-    import torch
-
-    return torch.randn(shape, device=DEVICE).to(dtype)
-
-
-DEVICE = "cuda"
-
-
-def matmuls(dtype: str, part: int, tuned: str) -> Iterator[Callable[[], Any]]:
+def matmuls(dtype: str, part: int, tuned: str) -> Calls:
     """Yield a third of the products of data/tuned-matmul-sizes.csv."""
-    import torch
-    import triton
-    import tuned_kernels
-
     import occupancy_lab
 
     kind = getattr(torch, dtype)
     kernel = tuned_kernels.tuned_matmul
     by_file = occupancy_lab.tuned(tuned)(kernel) if tuned and dtype == "float16" else None
-    sizes = (DATA / "tuned-matmul-sizes.csv").read_text().split()[1:]
-    for line in sizes[part::3]:
-        m, n, k = map(int, line.split(","))
 
-        def grid(meta: Mapping[str, int], m: int = m, n: int = n) -> tuple[int]:
+    def call(m: int, n: int, k: int) -> None:
+        def grid(meta: Mapping[str, int]) -> tuple[int]:
             return (triton.cdiv(m, meta["BLOCK_M"]) * triton.cdiv(n, meta["BLOCK_N"]),)
 
-        def call(m: int = m, n: int = n, k: int = k, grid: Any = grid) -> None:
-            a, b = tensor(m, k, dtype=kind), tensor(k, n, dtype=kind)
-            given = (a, b, tensor(m, n, dtype=kind), m, n, k, k, n, n)
-            kernel[grid](*given)
-            if by_file is not None:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("error", occupancy_lab.UntunedWarning)
-                    by_file[grid](*given)
-                Hooks.now.chose(by_file.best_config)
+        a, b = random(m, k, dtype=kind), random(k, n, dtype=kind)
+        given = (a, b, random(m, n, dtype=kind), m, n, k, k, n, n)
+        kernel[grid](*given)
+        if by_file is not None:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", occupancy_lab.UntunedWarning)
+                by_file[grid](*given)
+            Hooks.now.chose(by_file.best_config)
 
-        yield call
+    sizes = (DATA / "tuned-matmul-sizes.csv").read_text().split()[1:]
+    for line in sizes[part::3]:
+        yield partial(call, *map(int, line.split(",")))
 
 
-def attentions(head: int) -> Iterator[Callable[[], Any]]:
+def attentions(head: int) -> Calls:
     """Yield attentions of several lengths."""
-    import torch
-    import triton
-    import tuned_kernels
 
-    for length, heads in ((512, 128), (1024, 64), (2048, 64), (4096, 32), (8192, 16)):
+    def call(length: int, heads: int) -> None:
+        q, k, v, out = (random(heads, length, head, dtype=torch.float16) for _ in range(4))
+        tuned_kernels.tuned_attention[lambda meta: (triton.cdiv(length, meta["BLOCK_M"]), heads)](
+            q, k, v, out, head**-0.5, length, HEAD_DIM=head
+        )
 
-        def call(length: int = length, heads: int = heads) -> None:
-            q, k, v, out = (tensor(heads, length, head, dtype=torch.float16) for _ in range(4))
-            tuned_kernels.tuned_attention[
-                lambda meta: (triton.cdiv(length, meta["BLOCK_M"]), heads)
-            ](q, k, v, out, head**-0.5, length, HEAD_DIM=head)
-
-        yield call
+    for sizes in ((512, 128), (1024, 64), (2048, 64), (4096, 32), (8192, 16)):
+        yield partial(call, *sizes)
 
 
-def norms(dtype: str) -> Iterator[Callable[[], Any]]:
+def norms(dtype: str) -> Calls:
     """Yield layer norms and group norms."""
-    import torch
-    import tuned_kernels
+    tensor = partial(random, dtype=getattr(torch, dtype))
 
-    kind = getattr(torch, dtype)
-    for rows, cols in (
-        (8192, 1024),
-        (4096, 2048),
-        (4096, 4096),
-        (4096, 8192),
-        (1024, 16384),
-        (512, 5120),
+    def layer(rows: int, cols: int) -> None:
+        x, w = tensor(rows, cols), tensor(cols)
+        tuned_kernels.tuned_layer_norm[(rows,)](x, torch.empty_like(x), w, w, cols, cols, 1e-5)
+
+    def group(images: int, channels: int, pixels: int, groups: int) -> None:
+        x, w = tensor(images, channels, pixels), tensor(channels)
+        size = channels // groups * pixels
+        tuned_kernels.tuned_group_norm[(images * groups,)](
+            x, torch.empty_like(x), w, w, size, pixels, channels, groups, 1e-5
+        )
+
+    for shape in (
+        *((8192, 1024), (4096, 2048), (4096, 4096), (4096, 8192), (1024, 16384), (512, 5120)),
     ):
-
-        def layer(rows: int = rows, cols: int = cols) -> None:
-            x, w = tensor(rows, cols, dtype=kind), tensor(cols, dtype=kind)
-            tuned_kernels.tuned_layer_norm[(rows,)](x, torch.empty_like(x), w, w, cols, cols, 1e-5)
-
-        yield layer
-    for images, channels, pixels, groups in (
+        yield partial(layer, *shape)
+    for sizes in (
         *((16, 256, 4096, 32), (8, 512, 1024, 8), (64, 128, 1024, 32), (2, 320, 16384, 32)),
     ):
-
-        def group(
-            images: int = images,
-            channels: int = channels,
-            pixels: int = pixels,
-            groups: int = groups,
-        ) -> None:
-            x, w = tensor(images, channels, pixels, dtype=kind), tensor(channels, dtype=kind)
-            size = channels // groups * pixels
-            tuned_kernels.tuned_group_norm[(images * groups,)](
-                x, torch.empty_like(x), w, w, size, pixels, channels, groups, 1e-5
-            )
-
-        yield group
+        yield partial(group, *sizes)
 
 
-def losses_and_softmaxes(dtype: str) -> Iterator[Callable[[], Any]]:
+def losses_and_softmaxes(dtype: str) -> Calls:
     """Yield cross entropies and softmaxes."""
-    import torch
-    import triton
-    import tuned_kernels
+    tensor, device = partial(random, dtype=getattr(torch, dtype)), foreign_kernels.DEVICE
 
-    kind = getattr(torch, dtype)
-    for rows, words in ((4096, 4096), (2048, 32000), (1024, 50257), (512, 128256), (8192, 8192)):
+    def loss(rows: int, words: int) -> None:
+        labels = torch.randint(0, words, (rows,), device=device)
+        out = torch.empty(rows, device=device)
+        tuned_kernels.tuned_cross_entropy[(rows,)](tensor(rows, words), labels, out, words)
 
-        def loss(rows: int = rows, words: int = words) -> None:
-            labels = torch.randint(0, words, (rows,), device=DEVICE)
-            out = torch.empty(rows, device=DEVICE)
-            x = tensor(rows, words, dtype=kind)
-            tuned_kernels.tuned_cross_entropy[(rows,)](x, labels, out, words)
+    def softmax(rows: int, cols: int) -> None:
+        x, block = tensor(rows, cols), triton.next_power_of_2(cols)
+        tuned_kernels.tuned_softmax[(rows,)](x, torch.empty_like(x), cols, BLOCK=block)
 
-        yield loss
-    for rows, cols in ((4096, 1024), (8192, 4096), (4096, 781), (2048, 12288), (65536, 256)):
-
-        def softmax(rows: int = rows, cols: int = cols) -> None:
-            x, block = tensor(rows, cols, dtype=kind), triton.next_power_of_2(cols)
-            tuned_kernels.tuned_softmax[(rows,)](x, torch.empty_like(x), cols, BLOCK=block)
-
-        yield softmax
+    for shape in ((4096, 4096), (2048, 32000), (1024, 50257), (512, 128256), (8192, 8192)):
+        yield partial(loss, *shape)
+    for shape in ((4096, 1024), (8192, 4096), (4096, 781), (2048, 12288), (65536, 256)):
+        yield partial(softmax, *shape)
 
 
-def gems() -> Iterator[Callable[[], Any]]:
+def gems() -> Calls:
     """Yield FlagGems' operators, each in two sizes."""
     import flag_gems
-    import torch
     from torch.nn import functional
 
+    device = foreign_kernels.DEVICE
+
     def gather(x: Any) -> Any:
-        return torch.gather(x, 1, torch.randint(0, x.shape[1], x.shape, device=DEVICE))
+        return torch.gather(x, 1, torch.randint(0, x.shape[1], x.shape, device=device))
+
+    def call(operator: Callable[[Any], Any], rows: int, cols: int) -> None:
+        with flag_gems.use_gems():
+            operator(random(rows, cols, dtype=torch.float16))
 
     operators: tuple[Callable[[Any], Any], ...] = (
-        *(functools.partial(one, dim=-1) for one in (torch.softmax, torch.log_softmax)),
-        *(functools.partial(one, dim=-1) for one in (torch.sum, torch.mean, torch.argmax)),
-        *(functools.partial(one, dim=0) for one in (torch.sum, torch.amax, torch.softmax)),
-        *(functools.partial(one, dim=-1) for one in (torch.cumsum, torch.amax, torch.var_mean)),
+        *(partial(one, dim=-1) for one in (torch.softmax, torch.log_softmax)),
+        *(partial(one, dim=-1) for one in (torch.sum, torch.mean, torch.argmax)),
+        *(partial(one, dim=0) for one in (torch.sum, torch.amax, torch.softmax)),
+        *(partial(one, dim=-1) for one in (torch.cumsum, torch.amax, torch.var_mean)),
         *(torch.sum, torch.max, torch.argmax, torch.all, torch.triu, torch.tanh),
         *(functional.gelu, functional.silu, functional.dropout, gather),
         lambda x: functional.layer_norm(x, x.shape[1:], x[0], x[0]),
         lambda x: functional.group_norm(x.view(32, -1, 1024), 8),
-        lambda x: functional.embedding(torch.randint(0, len(x), (4096,), device=DEVICE), x),
-        lambda x: torch.index_select(x, 0, torch.randperm(len(x), device=DEVICE)),
+        lambda x: functional.embedding(torch.randint(0, len(x), (4096,), device=device), x),
+        lambda x: torch.index_select(x, 0, torch.randperm(len(x), device=device)),
         lambda x: torch.where(x > 0, x, x * 2),
-        lambda x: functional.cross_entropy(x, torch.zeros(len(x), dtype=int, device=DEVICE)),
+        lambda x: functional.cross_entropy(x, torch.zeros(len(x), dtype=int, device=device)),
         lambda x: torch.vdot(x.flatten(), x.flatten()),
         lambda x: torch.mv(x, x[0]),
         lambda x: torch.outer(x[:, 0], x[0]),
@@ -220,51 +197,37 @@ def gems() -> Iterator[Callable[[], Any]]:
         lambda x: torch.linalg.vector_norm(x, dim=-1),
         lambda x: x.T.contiguous(),
     )
-    for operator, (rows, cols) in itertools.product(operators, ((4096, 4096), (1024, 32768))):
-
-        def call(
-            operator: Callable[[Any], Any] = operator, rows: int = rows, cols: int = cols
-        ) -> None:
-            with flag_gems.use_gems():
-                operator(tensor(rows, cols, dtype=torch.float16))
-
-        yield call
+    for operator, shape in itertools.product(operators, ((4096, 4096), (1024, 32768))):
+        yield partial(call, operator, *shape)
 
 
-def public(name: str, *arguments: Any) -> Iterator[Callable[[], Any]]:
+def public(group: Callable[[], Trials]) -> Calls:
     """Yield the calls of a group of work_launches.py."""
-    import work_launches
-
-    made = getattr(work_launches, name)
-    trials = made(*arguments)() if arguments else made()
-    for _, call in trials:
+    for _, call in group():
         yield call
 
 
-GROUPS: dict[str, Callable[..., Iterator[Callable[[], Any]]]] = {
+GROUPS: dict[str, Callable[..., Calls]] = {
     **{
-        f"matmul {dtype} {part}": functools.partial(matmuls, dtype, part)
+        f"matmul {dtype} {part}": partial(matmuls, dtype, part)
         for dtype, part in itertools.product(("float16", "bfloat16", "float32"), range(3))
     },
-    **{f"attention {head}": functools.partial(attentions, head) for head in (64, 128)},
-    **{f"norms {dtype}": functools.partial(norms, dtype) for dtype in ("float16", "float32")},
+    **{f"attention {head}": partial(attentions, head) for head in (64, 128)},
+    **{f"norms {dtype}": partial(norms, dtype) for dtype in ("float16", "float32")},
+    **{f"rows {dtype}": partial(losses_and_softmaxes, dtype) for dtype in ("float16", "float32")},
     **{
-        f"rows {dtype}": functools.partial(losses_and_softmaxes, dtype)
-        for dtype in ("float16", "float32")
-    },
-    **{
-        f"fla {name}": functools.partial(public, "fla", name)
+        f"fla {name}": partial(public, work_launches.fla(name))
         for name in ("chunk_gla", "chunk_delta_rule", "chunk_retention", "chunk_simple_gla")
     },
-    "fla layers": functools.partial(public, "fla_layers"),
-    "liger norms": functools.partial(public, "liger_norms"),
-    "liger pointwise": functools.partial(public, "liger_pointwise"),
-    "liger losses": functools.partial(public, "liger_losses"),
-    "tutorials": functools.partial(public, "simple_tutorials"),
-    "layer norm": functools.partial(public, "layer_norm"),
+    "fla layers": partial(public, work_launches.fla_layers),
+    "liger norms": partial(public, work_launches.liger_norms),
+    "liger pointwise": partial(public, work_launches.liger_pointwise),
+    "liger losses": partial(public, work_launches.liger_losses),
+    "tutorials": partial(public, work_launches.simple_tutorials),
+    "layer norm": partial(public, work_launches.layer_norm),
     "FlagGems": gems,
-    "own reductions": functools.partial(public, "own_reductions"),
-    "own memory": functools.partial(public, "own_memory"),
+    "own reductions": partial(public, work_launches.own_reductions),
+    "own memory": partial(public, work_launches.own_memory),
 }
 
 
@@ -460,10 +423,8 @@ def first_change(function: Any, arguments: Any, keywords: Any, grid: Any) -> dic
 
 
 def _bench(call: Callable[[], Any], quantiles: Sequence[float]) -> Any:
-    if DEVICE == "cpu":  # a dry run launches nothing: all configurations take the same time
+    if foreign_kernels.DEVICE == "cpu":  # nothing is launched, and all take the same time
         return [0.0 for _ in quantiles]
-    import triton
-
     return triton.testing.do_bench(call, quantiles=quantiles, warmup=WARMUP_MS, rep=REP_MS)
 
 
@@ -475,10 +436,9 @@ def run_group(asked: argparse.Namespace) -> None:
     """Run a group in this process."""
     if asked.dry:
         make_dry(asked.gpu)
-    hooks = Hooks(asked.group, asked.file, predicts=asked.predicts)
+    path = path_of(asked.output, asked.group, ".jsonl")
+    hooks = Hooks(asked.group, path, predicts=asked.phase == "predict")
     hooks.install()
-    import foreign_kernels
-
     foreign_kernels.TUTORIALS = asked.tutorials
     group = GROUPS[asked.group]
     calls = group(asked.tuned) if asked.group.startswith("matmul") else group()
@@ -494,8 +454,6 @@ def run_group(asked: argparse.Namespace) -> None:
 
 def make_dry(name: str) -> None:
     """Have Triton compile for a GPU that is not present, and launch nothing."""
-    global DEVICE  # noqa: PLW0603 - where tensors are made
-    import foreign_kernels
     from triton.compiler import CompiledKernel
     from triton.runtime import driver
 
@@ -506,7 +464,7 @@ def make_dry(name: str) -> None:
 
     gpu = find_gpu(name)
     autotuner.present_gpus = lambda: (PresentGpu(gpu, gpu.title, {}, 0, gpu),)
-    DEVICE = foreign_kernels.DEVICE = "cpu"
+    foreign_kernels.DEVICE = "cpu"
     driver.set_active(OfflineDriver(gpu.target))
     CompiledKernel._init_handles = lambda _: None  # noqa: SLF001 - what loads it
     CompiledKernel.run = property(lambda _: lambda *_, **__: None)
@@ -514,7 +472,7 @@ def make_dry(name: str) -> None:
 
 def export(folder: Path, gpu: str, names: Sequence[str]) -> None:
     """Write both tables and print a summary of each."""
-    rows = [row for name in names for row in read_lines(folder / f"{slug(name)}.jsonl")]
+    rows = [row for name in names for row in read_lines(path_of(folder, name, ".jsonl"))]
     of = {
         kind: [row for row in rows if row["kind"] == kind] for kind in ("tune", "timed", "followed")
     }
@@ -588,19 +546,6 @@ def percent(logarithm: float) -> str:
     return f"{math.expm1(logarithm):.1%}".replace("%", " %")
 
 
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    """Return the rows of a table, with times as numbers; no rows if there is no file."""
-    return [
-        {name: number(text) if name.endswith("us") else text for name, text in row.items()}
-        for row in (read_table(path) if path.exists() else ())
-    ]
-
-
-def number(text: str) -> float | None:
-    """Return the number in a cell, or None if the cell is empty."""
-    return float(text) if text else None
-
-
 def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
     """Return how much slower than the fastest the best of the first TOPS by prediction is.
 
@@ -614,24 +559,10 @@ def lost(rows: Sequence[Mapping[str, Any]]) -> tuple[float, ...] | None:
     return tuple(min(ranked[:top]) / best - 1 for top in TOPS)
 
 
-def write_rows(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
-    """Write these *columns* of *rows*, numbers with five digits."""
-    shortened = (
-        {name: f"{cell:.5g}" if isinstance(cell, float) else cell for name, cell in row.items()}
-        for row in rows
-    )
-    path.write_bytes(table_bytes(columns, shortened))
-
-
-def slug(group: str) -> str:
-    """Return the file name of a group."""
-    return group.replace(" ", "-")
-
-
 def main() -> None:
     """Run every group twice, each time in its own process."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--output", type=Path)
+    parser = argparse.ArgumentParser(description=__doc__, parents=[group_arguments()])
+    parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=400.0)
     parser.add_argument("--tutorials", type=Path, default=Path("tutorials"))
     parser.add_argument("--gpu", default="h100", help="in the names of the files")
@@ -639,10 +570,6 @@ def main() -> None:
     parser.add_argument("--tuned", default="", help="what `tune --output` wrote of tuned_matmul")
     parser.add_argument("--dry", action="store_true")
     parser.add_argument("--predict-only", action="store_true", help="time nothing now")
-    parser.add_argument("--group", help=argparse.SUPPRESS)
-    parser.add_argument("--file", type=Path, help=argparse.SUPPRESS)
-    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--predicts", action="store_true", help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.group:
         run_group(asked)
@@ -651,32 +578,11 @@ def main() -> None:
     end, names = time.time() + asked.seconds, asked.groups.split(",")
     only = asked.dry or asked.predict_only
     half = end if only else time.time() + 0.45 * asked.seconds
-
-    def start(group: str, until: float, *own: str) -> subprocess.Popen[bytes]:
-        file = asked.output / f"{slug(group)}.jsonl"
-        own = ("--group", group, "--file", str(file), "--until", str(until), *own)
-        words = [sys.executable, __file__, *sys.argv[1:], *own]
-        with file.with_suffix(".log").open("ab") as log:
-            return subprocess.Popen(  # noqa: S603 - this file
-                words,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-            )
-
-    made = [name for name in names if read_lines(asked.output / f"{slug(name)}.jsonl")]
-    running = [start(name, half, "--predicts") for name in names if name not in made]
-    for one in running:
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            one.wait(max(half + 20 - time.time(), 1))
-        one.kill()
+    new = [name for name in names if not read_lines(path_of(asked.output, name, ".jsonl"))]
+    run_groups(new, asked.output, "predict", half, len(names))
     print(f"predicted, {end - time.time():.0f} s left", flush=True)
-    for name in [] if only else names:
-        one = start(name, end)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            one.wait(max(end + 5 - time.time(), 1))
-        one.kill()
     if not only:
+        run_groups(names, asked.output, "time", end, 1)
         print(f"timed, {end - time.time():.0f} s left", flush=True)
         export(asked.output, asked.gpu, names)
 

@@ -17,10 +17,11 @@ import triton
 import triton.language as tl
 from record_atomics import PREDICTED, Recorder
 
+from occupancy_lab.arguments import Pointer
+from occupancy_lab.launch import Launch
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
-
-    from occupancy_lab.launch import Launch
 
     Row = Mapping[str, Any]
 
@@ -116,9 +117,6 @@ def measure(rows: Iterable[Row]) -> list[dict[str, Any]]:
 
 def launch_of(row: Row) -> tuple[str, Launch]:
     """Return the kernel and the launch of *row*."""
-    from occupancy_lab.arguments import Pointer
-    from occupancy_lab.launch import Launch
-
     count, cols = int(row["rows"]), int(row["cols"])
     matrix = Pointer(row["dtype"], SIZES[row["dtype"]] * count * cols)
     return row["kernel"], Launch((matrix, matrix, cols), block(row), (count,))

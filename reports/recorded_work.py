@@ -13,11 +13,10 @@ import json
 import lzma
 import tarfile
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from record_files import read_table
+from record_files import DATA, read_table
 
 from occupancy_lab.arguments import Descriptor, Dtype, Pointer
 from occupancy_lab.compiling.texts import Texts
@@ -27,7 +26,6 @@ if TYPE_CHECKING:
 
     from occupancy_lab.arguments import Plain
 
-DATA = Path(__file__).parent / "data"
 FIRST_GPU = "h100"
 """The GPU whose files also have the texts of binaries that the other GPU launched."""
 NAMES = MappingProxyType(

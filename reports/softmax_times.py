@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from record_files import read_table, table_bytes
+from record_files import DATA, read_table, table_bytes
 
 from occupancy_lab.asked import ask
 from occupancy_lab.compiled_records import compile_runs, with_counts
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     Rows = list[dict[str, str]]
 
-DATA = Path(__file__).resolve().parent / "data"
 GPUS = ("h100", "h200")
 NAMES = ("kernel", "rows", "cols", "dtype", "BLOCK_SIZE", "num_warps", "num_stages")
 PREDICTED = ("predicted_us", "bound")

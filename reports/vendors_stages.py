@@ -62,16 +62,6 @@ class Steps:
         """Programs that fit on a multiprocessor."""
         return tuple(record.occupancy.programs_per_multiprocessor for record in self.records)
 
-    @property
-    def shared_is_the_same(self) -> bool:
-        """Whether num_stages does not change the shared memory."""
-        return len(set(self.shared)) == 1
-
-    @property
-    def more_regs(self) -> float:
-        """Registers per thread with the most stages over those with the fewest."""
-        return self.n_regs[-1] / self.n_regs[0]
-
 
 @dataclass(frozen=True, slots=True)
 class Stages:
@@ -79,10 +69,6 @@ class Stages:
 
     every: tuple[Steps, ...]
     shown: tuple[Steps, ...]
-
-    def of(self, vendor: str) -> tuple[Steps, ...]:
-        """Return the kernels on one vendor's GPUs."""
-        return tuple(steps for steps in self.every if steps.gpu.vendor == vendor)
 
 
 def make_stages(vendors: Vendors, num_warps: int) -> Stages:
@@ -122,13 +108,13 @@ def the_stages(stages: Stages) -> Chapter:
 def stages_sentences(stages: Stages) -> Iterator[str]:
     """State what more stages take for each vendor's kernels, and how many programs are left."""
     for vendor in dict.fromkeys(steps.gpu.vendor for steps in stages.every):
-        every = stages.of(vendor)
+        every = [steps for steps in stages.every if steps.gpu.vendor == vendor]
         word, stages_tried = every[0].gpu.architecture.shared_word, every[0].num_stages
         fewest, most = stages_tried[0], stages_tried[-1]
         where = f"the {word} takes one more row for each"
-        if all(steps.shared_is_the_same for steps in every):
+        if all(len(set(steps.shared)) == 1 for steps in every):
             where = f"the {word} stays the same: the rows in flight are in registers"
-        more = summary_of(steps.more_regs for steps in every)
+        more = summary_of(steps.n_regs[-1] / steps.n_regs[0] for steps in every)
         fewer = sum(steps.programs[-1] < steps.programs[0] for steps in every)
         yield (
             f"**{vendor}**: with {most} stages {where}. A kernel then has {more.least:.2f} to"

@@ -6,14 +6,12 @@ and the value of every parameter. The call is recorded there, and can be repeate
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import hashlib
 import json
 import statistics
 import traceback
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import foreign_kernels
@@ -24,6 +22,7 @@ from occupancy_lab.arguments import Descriptor, Dtype, Pointer, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 FIRST = 4
 """Arguments of a launcher after stream and function, before the kernel's own arguments."""
@@ -103,7 +102,8 @@ def told(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
         return {"unknown": f"{type(value).__name__}: {error}"}
     if isinstance(found, Pointer):
         base = getattr(value, "base", None)
-        tensor = base if isinstance(base, torch.Tensor) and not _is_tensor(value) else value
+        is_own = isinstance(value, torch.Tensor) or not isinstance(base, torch.Tensor)
+        tensor = value if is_own else base
         return {
             "pointer": found.dtype,
             "storage_bytes": found.storage_bytes,
@@ -128,10 +128,6 @@ def told(value: Any) -> Any:  # noqa: PLR0911 - a line for each kind of argument
     return {"unknown": repr(found)[:200]}
 
 
-def _is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
-
-
 def _is_whole(tensor: Any) -> bool:
     return not tensor.dtype.is_floating_point and not tensor.dtype.is_complex
 
@@ -139,12 +135,12 @@ def _is_whole(tensor: Any) -> bool:
 class Capture:
     """Records each distinct launch while installed, and keeps the wanted ones to repeat them."""
 
-    def __init__(self, folder: Path, texts: Path, wanted: set[str] | None, budget: int) -> None:
-        """Write launches to *folder* and texts to *texts*; keep at most *budget* bytes of tensors.
+    def __init__(self, path: Path, texts: Path, wanted: set[str] | None, budget: int) -> None:
+        """Write launches to *path* and texts into *texts*; keep at most *budget* bytes of tensors.
 
         All launches are recorded and kept if *wanted* is None, otherwise only those in it.
         """
-        self.folder, self.texts, self.wanted, self.budget = folder, texts, wanted, budget
+        self.path, self.texts, self.wanted, self.budget = path, texts, wanted, budget
         self.group = self.trial = ""
         self.captured: dict[str, Captured] = {}
         self.paused = False
@@ -171,9 +167,7 @@ class Capture:
                 try:
                     self._note(launcher, given)
                 except Exception:  # noqa: BLE001 - the program goes on
-                    append(
-                        self.folder / "problems.jsonl", trial=self.trial, why=traceback.format_exc()
-                    )
+                    traceback.print_exc()
                 finally:
                     self.paused = False
             return call(launcher, *given)
@@ -210,7 +204,7 @@ class Capture:
         if key in self.captured or (self.wanted is not None and key not in self.wanted):
             return
         if torch.cuda.memory_allocated() > self.budget:
-            append(self.folder / "problems.jsonl", trial=self.trial, why=f"no memory to keep {key}")
+            print(f"{self.trial}: no memory to keep {key}", flush=True)
             return
         given = (*given[: 5 + FIRST], *map(_kept, arguments))
         before = [
@@ -234,19 +228,10 @@ class Capture:
             return self._binaries[id(compiled)][1]
         name = digest(compiled.asm["cubin"])
         self._binaries[id(compiled)] = compiled, name
-        if self.wanted is None and not (self.texts / f"{name}.json").exists():
-            for kind in TEXTS:
-                text = compiled.asm.get(kind)
-                if text is not None:
-                    content = text.encode() if isinstance(text, str) else bytes(text)
-                    write_whole(self.texts / f"{name}.{kind}", content)
-            metadata = compiled.metadata._asdict() | {
-                "hash": compiled.hash,
-                "n_regs": compiled.n_regs,
-                "n_spills": compiled.n_spills,
-            }
-            content = json.dumps(metadata, default=lambda one: getattr(one, "__dict__", str(one)))
-            write_whole(self.texts / f"{name}.json", content.encode())
+        for kind in TEXTS if self.wanted is None else ():
+            path, text = self.texts / f"{name}.{kind}", compiled.asm.get(kind)
+            if text is not None and not path.exists():
+                write_whole(path, text.encode() if isinstance(text, str) else bytes(text))
         return name
 
     def _write(  # noqa: PLR0913, PLR0917 - what a line has
@@ -260,11 +245,11 @@ class Capture:
         arguments: tuple[Any, ...],
     ) -> None:
         function, metadata = getattr(compiled.src, "fn", None), compiled.metadata
-        package, source = self._origin(function)
+        code = getattr(getattr(function, "fn", None), "__code__", None)
         values = {
             name: value.flatten().tolist()
             for name, value in zip(names, arguments, strict=False)
-            if _is_tensor(value) and _is_whole(value) and value.numel() <= MOST_VALUES
+            if isinstance(value, torch.Tensor) and _is_whole(value) and value.numel() <= MOST_VALUES
         }
         moved: dict[int, int] = {}
         places = {}
@@ -274,14 +259,20 @@ class Capture:
                 moved[start] = max(moved.get(start, 0), tensor.nbytes)
                 places[place] = list(moved).index(start), tensor.data_ptr() - start
         name = getattr(function, "__name__", metadata.name)
+        package = foreign_kernels.package_of(function)
+        file, line = None, None
+        if code is not None:
+            file = code.co_filename.rpartition("-packages/")[2].rpartition("/site/")[2]
+            line = code.co_firstlineno
         append(
-            self.folder / "launches.jsonl",
+            self.path,
             id=key,
             use=use_of(package.split(maxsplit=1)[0], name),
             kernel=name,
             entry=metadata.name,
             package=package,
-            **source,
+            file=file,
+            line=line,
             group=self.group,
             trial=self.trial,
             binary=binary,
@@ -299,31 +290,6 @@ class Capture:
             values=values,
             signature={str(place): str(kind) for place, kind in compiled.src.signature.items()},
         )
-
-    def _origin(self, function: Any) -> tuple[str, dict[str, Any]]:
-        """Return the package of a kernel with its version, and the place of its source."""
-        module = str(getattr(function, "__module__", ""))
-        if module.startswith("tutorial_"):
-            package = f"{foreign_kernels.package_words('tutorial')} {module.replace('_', ' ')}"
-        elif module == "work_kernels":
-            package = "own"
-        else:
-            package = foreign_kernels.package_words(module.split(".", maxsplit=1)[0])
-        code = getattr(getattr(function, "fn", None), "__code__", None)
-        if code is None:
-            return package, {"file": None, "line": None, "source": None}
-        text = b""
-        with contextlib.suppress(OSError):
-            text = Path(code.co_filename).read_bytes()
-            name = digest(text)
-            if not (self.texts / f"{name}.py").exists():
-                write_whole(self.texts / f"{name}.py", text)
-        file = code.co_filename.rpartition("-packages/")[2].rpartition("/site/")[2]
-        return package, {
-            "file": file,
-            "line": code.co_firstlineno,
-            "source": digest(text) if text else None,
-        }
 
 
 def _place(value: Any) -> Any:

@@ -2,25 +2,18 @@
 
 They cover what the tutorials and libraries in foreign_kernels.py do not: transposes, gathers,
 stencils, scans, sorts, loops whose bounds are in memory, atomics, narrow loads, split reductions,
-int8. With TRITON_INTERPRET=1, `python reports/work_kernels.py` compares each kernel with torch on
-the CPU, except the int8 product, which the interpreter does not support.
+int8.
 """
 
 from __future__ import annotations
 
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from triton.tools.tensor_descriptor import TensorDescriptor
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-DEVICE = "cuda"
-"""The device of the tensors; with the interpreter they are on the CPU."""
 SMS = 132
 """Programs of the persistent kernels: the multiprocessors of an H100."""
 
@@ -662,149 +655,3 @@ def decode(q: Any, k: Any, v: Any, split: int = 8, block: int = 64) -> Any:
     y = _like(q)
     combine_kernel[(heads,)](part, largest, sums, y, HEAD=head, SPLIT=split)
     return y
-
-
-def _random(*shape: int, dtype: Any = torch.float32) -> Any:
-    return torch.randn(shape, device=DEVICE).to(dtype)
-
-
-def _whole(most: int, *shape: int, dtype: Any = torch.int64) -> Any:
-    return torch.randint(0, most, shape, device=DEVICE).to(dtype)
-
-
-def comparisons() -> Iterator[tuple[str, Callable[[], tuple[Any, Any]]]]:  # noqa: PLR0915 - a line for each kernel
-    """Yield each kernel's name with its result in a small size, and torch's."""
-    x, w = _random(48, 70), _random(70)
-    vector, half = _random(1000), _random(50, 33, dtype=torch.float16)
-    index = _whole(48, 20)
-    functional = torch.nn.functional
-    yield "transpose", lambda: (transpose(x, (16, 32)), x.T)
-    yield "embedding", lambda: (embedding(index, x, 32), x[index])
-    yield "gather", lambda: (gather(_ordered := _whole(1000, 300), vector, 64), vector[_ordered])
-    yield (
-        "scatter_add",
-        lambda: (
-            scatter_add(index, x[:20].contiguous(), 48, 32),
-            torch.zeros_like(x).index_add(0, index, x[:20]),
-        ),
-    )
-
-    def stepped() -> Any:
-        y = torch.zeros_like(x)
-        near = x[:-2, 1:-1] + x[2:, 1:-1] + x[1:-1, :-2] + x[1:-1, 2:]
-        y[1:-1, 1:-1] = 0.5 * x[1:-1, 1:-1] + 0.125 * near
-        return y
-
-    yield "stencil", lambda: (stencil(x, (16, 32)), stepped())
-    taps = _random(70, 4)
-    yield (
-        "causal_convolution",
-        lambda: (
-            causal_convolution(x, taps, 32),
-            functional.silu(
-                functional.conv1d(x.T[None], taps[:, None], padding=3, groups=70)[0, :, :48].T
-            ),
-        ),
-    )
-    yield "scan", lambda: (scan(x, 32), x.cumsum(1))
-
-    def steps(a: Any, b: Any) -> Any:
-        found = [b[:, 0]]
-        for t in range(1, b.shape[1]):
-            found.append(a[:, t] * found[-1] + b[:, t])
-        return torch.stack(found, 1)
-
-    decay = torch.rand(48, 70, device=DEVICE)
-    yield "recurrence", lambda: (recurrence(decay, x), steps(decay, x))
-    a, b = _random(40, 96, dtype=torch.float16), _random(96, 50, dtype=torch.float16)
-    exact = a.float() @ b.float()
-    yield "split_k", lambda: (split_k(a, b, (16, 16, 16), 2), exact)
-    whole_a, whole_b = _random(32, 64, dtype=torch.float16), _random(48, 64, dtype=torch.float16)
-    yield (
-        "descriptor_matmul",
-        lambda: (
-            descriptor_matmul(whole_a, whole_b, (16, 16, 32)),
-            (whole_a.float() @ whole_b.float().T).half(),
-        ),
-    )
-    image, gain, bias = _random(2, 8, 30), _random(8), _random(8)
-    yield (
-        "group_norm",
-        lambda: (group_norm(image, gain, bias, 4, 32), functional.group_norm(image, 4, gain, bias)),
-    )
-    yield "rms_norm", lambda: (rms_norm(x, w), functional.rms_norm(x, (70,), w, 1e-6))
-    heads, angle = _random(3, 40, 16), _random(40, 8)
-
-    def rotated() -> Any:
-        left, right, c, s = heads[..., :8], heads[..., 8:], angle.cos(), angle.sin()
-        return torch.cat((left * c - right * s, right * c + left * s), -1)
-
-    yield "rope", lambda: (rope(heads, angle.cos(), angle.sin(), 16), rotated())
-    yield "swiglu", lambda: (swiglu(x, 32), functional.silu(x[:, :35]) * x[:, 35:])
-    label = _whole(70, 48)
-    yield (
-        "cross_entropy",
-        lambda: (cross_entropy(x, label, 32), functional.cross_entropy(x, label, reduction="none")),
-    )
-
-    def dropped() -> tuple[Any, Any]:
-        y = dropout(vector, 0.25, 3, 128)
-        return y, torch.where(y == 0, 0.0, vector / 0.75) * (600 < (y != 0).sum() < 900)
-
-    yield "dropout", dropped
-    counted = _whole(16, 1024, dtype=torch.int32)
-    yield "histogram", lambda: (histogram(counted, 16, 128), counted.bincount(minlength=16).int())
-    yield (
-        "block_histogram",
-        lambda: (block_histogram(counted, 16, 128, 3), counted.bincount(minlength=16).int()),
-    )
-    edges = vector[:100].sort().values
-    yield (
-        "search",
-        lambda: (search(edges, vector, 128), torch.searchsorted(edges, vector).int()),
-    )
-    sparse = (x * (x > 0.5)).to_sparse_csr()
-    yield "sparse_rows", lambda: (sparse_rows(sparse, w, 16), sparse.to_dense() @ w)
-    yield "sort", lambda: (sort(x), x.sort(1).values)
-    yield "persistent_gelu", lambda: (persistent_gelu(vector, 64, 1, 3), functional.gelu(vector))
-    yield "column_sum", lambda: (column_sum(x, (16, 32)), x.sum(0))
-    yield "matrix_vector", lambda: (matrix_vector(x, w, (16, 32)), x @ w)
-    yield (
-        "quantize",
-        lambda: (quantize(x)[0], (x / (x.abs().amax(1, keepdim=True) / 127)).to(torch.int8)),
-    )
-    flat = half.flatten()
-    yield (
-        "shifted",
-        lambda: (shifted(flat, 3, 128), flat + functional.pad(flat[3:], (0, 3))),
-    )
-    pair = torch.view_as_complex(x.view(48, 35, 2))
-    yield "interleaved", lambda: (interleaved(x, 64), torch.view_as_real(pair * 1j).flatten(1))
-    query, keys, values = _random(3, 16), _random(3, 100, 16), _random(3, 100, 16)
-    yield (
-        "decode",
-        lambda: (
-            decode(query, keys, values, 4, 16),
-            functional.scaled_dot_product_attention(query[:, None], keys, values)[:, 0],
-        ),
-    )
-
-
-def compare() -> list[str]:
-    """Return a message for each kernel that differs from torch, or fails."""
-    torch.manual_seed(0)
-    wrong = []
-    for name, call in comparisons():
-        try:
-            found, expected = call()
-            torch.testing.assert_close(found, expected, rtol=1e-2, atol=2e-2)
-        except Exception as error:  # noqa: BLE001 - it is named
-            wrong.append(f"{name}: {type(error).__name__}: {error}")
-    return wrong
-
-
-if __name__ == "__main__":
-    DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
-    problems = compare()
-    print("\n".join(problems) or "all kernels agree with torch")
-    sys.exit(bool(problems))

@@ -333,165 +333,128 @@ def flexible() -> Trials:
         yield f"flex_attention {head}", partial(small.attend, 2, 16, 2048, head)
 
 
+def whole(most: int, *shape: int, dtype: Any = torch.int64) -> Callable[[], Any]:
+    """Return a function that returns random integers below *most*."""
+    return lambda: torch.randint(0, most, shape, device="cuda").to(dtype)
+
+
+def half(*shape: int, dtype: Any = HALF, which: int = 0) -> Callable[[], Any]:
+    """Return a function that returns a shared random tensor."""
+    return partial(kept, *shape, dtype=dtype, which=which)
+
+
+single = partial(half, dtype=SINGLE)
+brain = partial(half, dtype=BRAIN)
+
+
+def call(function: Callable[..., Any], *given: Any, **options: Any) -> Callable[[], Any]:
+    """Return a call of *function*; functions among its arguments are called for tensors."""
+    return lambda: function(*(one() if callable(one) else one for one in given), **options)
+
+
 def own_memory() -> Trials:
     """Kernels of work_kernels.py that move, gather and transform."""
-    k = own
-
-    def whole(most: int, *shape: int, dtype: Any = torch.int64) -> Any:
-        return torch.randint(0, most, shape, device="cuda").to(dtype)
-
-    for rows, cols, dtype, block in (
-        *(
-            (8192, 8192, HALF, (64, 64)),
-            (8192, 8192, HALF, (32, 128)),
-            (4096, 4096, SINGLE, (32, 32)),
-        ),
-        *((5000, 3001, HALF, (64, 64)),),
+    for *shape, dtype, block in (
+        *((8192, 8192, HALF, (64, 64)), (8192, 8192, HALF, (32, 128))),
+        *((4096, 4096, SINGLE, (32, 32)), (5000, 3001, HALF, (64, 64))),
     ):
-        yield (
-            f"transpose {rows} {cols} {dtype} {block}",
-            lambda s=(rows, cols), d=dtype, b=block: k.transpose(kept(*s, dtype=d), b),
-        )
-    table = partial(kept, 50257, 1024)
-    yield "embedding", lambda: k.embedding(whole(50257, 16384), table())
-    yield "embedding sorted", lambda: k.embedding(whole(500, 16384).sort().values, table())
-    yield "gather 2**22", lambda: k.gather(whole(2**24, 2**22), kept(2**24, dtype=SINGLE))
-    yield "gather small", lambda: k.gather(whole(4096, 4096), kept(4096, dtype=SINGLE), 256)
-    yield "scatter_add", lambda: k.scatter_add(whole(50257, 8192), kept(8192, 1024), 50257)
-    yield "scatter_add few", lambda: k.scatter_add(whole(64, 4096), kept(4096, 1024), 64)
+        name = f"transpose {shape[0]} {shape[1]} {dtype} {block}"
+        yield name, call(own.transpose, half(*shape, dtype=dtype), block)
+    table = half(50257, 1024)
+    yield "embedding", call(own.embedding, whole(50257, 16384), table)
+    ordered = whole(500, 16384)
+    yield "embedding sorted", lambda: own.embedding(ordered().sort().values, table())
+    yield "gather 2**22", call(own.gather, whole(2**24, 2**22), single(2**24))
+    yield "gather small", call(own.gather, whole(4096, 4096), single(4096), 256)
+    yield "scatter_add", call(own.scatter_add, whole(50257, 8192), half(8192, 1024), 50257)
+    yield "scatter_add few", call(own.scatter_add, whole(64, 4096), half(4096, 1024), 64)
     for size in (4096, 1500):
-        yield f"stencil {size}", lambda n=size: k.stencil(kept(n, n, dtype=SINGLE))
+        yield f"stencil {size}", call(own.stencil, single(size, size))
     for width in (2048, 1000):
-        yield (
-            f"causal_convolution {width}",
-            lambda w=width: k.causal_convolution(kept(8192, w), kept(w, 4)),
-        )
-    yield "rope", lambda: k.rope(kept(32, 4096, 128), kept(4096, 64), kept(4096, 64, which=1))
+        convolution = call(own.causal_convolution, half(8192, width), half(width, 4))
+        yield f"causal_convolution {width}", convolution
+    angles = half(4096, 64), half(4096, 64, which=1)
+    yield "rope", call(own.rope, half(32, 4096, 128), *angles)
     for rows, width in ((4096, 22016), (2048, 9000)):
-        yield f"swiglu {width}", lambda s=(rows, width): k.swiglu(kept(*s, dtype=BRAIN))
+        yield f"swiglu {width}", call(own.swiglu, brain(rows, width))
     for size in (2**24, 2**26, 10**6):
-        yield f"dropout {size}", lambda n=size: k.dropout(kept(n), 0.1, 7)
+        yield f"dropout {size}", call(own.dropout, half(size), 0.1, 7)
     for size in (2**25, 2**22):
-        yield f"persistent_gelu {size}", lambda n=size: k.persistent_gelu(kept(n))
-    yield "persistent_gelu stages 1", lambda: k.persistent_gelu(kept(2**25), 4096, 1, 4 * k.SMS)
+        yield f"persistent_gelu {size}", call(own.persistent_gelu, half(size))
+    one_stage = call(own.persistent_gelu, half(2**25), 4096, 1, 4 * own.SMS)
+    yield "persistent_gelu stages 1", one_stage
     for shift in (1, 8, 777):
-        yield f"shifted {shift}", lambda n=shift: k.shifted(kept(2**24), n)
-    yield "interleaved", lambda: k.interleaved(kept(2**24, dtype=SINGLE))
-    yield "interleaved half", lambda: k.interleaved(kept(2**25))
-    yield "sort 1024", lambda: k.sort(kept(8192, 1024, dtype=SINGLE))
-    yield "sort 200", lambda: k.sort(kept(16384, 200, dtype=SINGLE))
-    yield (
-        "search",
-        lambda: k.search(kept(65536, dtype=SINGLE).sort().values, kept(2**22, dtype=SINGLE)),
-    )
-    yield (
-        "search few",
-        lambda: k.search(kept(1000, dtype=SINGLE).sort().values, kept(10**6, dtype=SINGLE)),
-    )
+        yield f"shifted {shift}", call(own.shifted, half(2**24), shift)
+    yield "interleaved", call(own.interleaved, single(2**24))
+    yield "interleaved half", call(own.interleaved, half(2**25))
+    yield "sort 1024", call(own.sort, single(8192, 1024))
+    yield "sort 200", call(own.sort, single(16384, 200))
+
+    def search(edges: int, size: int) -> None:
+        own.search(kept(edges, dtype=SINGLE).sort().values, kept(size, dtype=SINGLE))
+
+    yield "search", partial(search, 65536, 2**22)
+    yield "search few", partial(search, 1000, 10**6)
 
 
 def own_reductions() -> Trials:
     """Kernels of work_kernels.py that reduce, scan and multiply."""
-    k = own
-
-    def whole(most: int, *shape: int, dtype: Any = torch.int64) -> Any:
-        return torch.randint(0, most, shape, device="cuda").to(dtype)
-
     for rows, cols, block in ((4096, 8192, 1024), (1024, 30000, 4096), (512, 1000, 256)):
-        yield (
-            f"scan {rows} {cols} {block}",
-            lambda s=(rows, cols), b=block: k.scan(kept(*s, dtype=SINGLE), b),
-        )
-    yield (
-        "recurrence",
-        lambda: k.recurrence(
-            kept(8192, 1024, dtype=SINGLE).sigmoid(), kept(8192, 1024, dtype=SINGLE)
-        ),
-    )
-    for m, n, kk, split in (
+        yield f"scan {rows} {cols} {block}", call(own.scan, single(rows, cols), block)
+    steps = single(8192, 1024)
+    yield "recurrence", lambda: own.recurrence(steps().sigmoid(), steps())
+    for m, n, k, split in (
         *((512, 512, 16384, 16), (1024, 1024, 8192, 4), (256, 300, 10000, 8), (64, 4096, 4096, 8)),
     ):
-        yield (
-            f"split_k {m} {n} {kk} {split}",
-            lambda s=(m, n, kk), p=split: k.split_k(
-                kept(s[0], s[2]), kept(s[2], s[1], which=1), split=p
-            ),
-        )
+        product = call(own.split_k, half(m, k), half(k, n, which=1), split=split)
+        yield f"split_k {m} {n} {k} {split}", product
     for n, block, warps in (
-        (4096, (128, 128, 64), 4),
-        (2048, (64, 64, 128), 4),
-        (4096, (128, 256, 64), 8),
+        *((4096, (128, 128, 64), 4), (2048, (64, 64, 128), 4), (4096, (128, 256, 64), 8)),
     ):
-        yield (
-            f"int8_matmul {n} {block}",
-            lambda n=n, b=block, w=warps: k.int8_matmul(
-                whole(100, n, n, dtype=torch.int8), whole(100, n, n, dtype=torch.int8),
-                kept(n, dtype=SINGLE), b, num_warps=w,
-            ),
-        )  # fmt: skip
+        numbers = whole(100, n, n, dtype=torch.int8)
+        product = call(own.int8_matmul, numbers, numbers, single(n), block, num_warps=warps)
+        yield f"int8_matmul {n} {block}", product
     for n, block, warps in (
-        (4096, (128, 128, 64), 4),
-        (4096, (128, 256, 64), 8),
-        (1000, (64, 64, 64), 4),
+        *((4096, (128, 128, 64), 4), (4096, (128, 256, 64), 8), (1000, (64, 64, 64), 4)),
     ):
-        yield (
-            f"descriptor_matmul {n} {block}",
-            lambda n=n, b=block, w=warps: k.descriptor_matmul(
-                kept(n, n), kept(n, n, which=1), b, num_warps=w
-            ),
-        )
+        matrices = half(n, n), half(n, n, which=1)
+        product = call(own.descriptor_matmul, *matrices, block, num_warps=warps)
+        yield f"descriptor_matmul {n} {block}", product
     for images, channels, pixels, groups in (
-        (16, 320, 4096, 32),
-        (8, 128, 16384, 8),
-        (32, 64, 900, 4),
+        *((16, 320, 4096, 32), (8, 128, 16384, 8), (32, 64, 900, 4)),
     ):
-        yield (
-            f"group_norm {images} {channels} {pixels} {groups}",
-            lambda s=(images, channels, pixels), g=groups: k.group_norm(
-                kept(*s), kept(s[1], dtype=SINGLE), kept(s[1], dtype=SINGLE, which=1), g
-            ),
-        )
+        given = half(images, channels, pixels), single(channels), single(channels, which=1)
+        name = f"group_norm {images} {channels} {pixels} {groups}"
+        yield name, call(own.group_norm, *given, groups)
     for rows, cols, dtype in ((8192, 4096, BRAIN), (16384, 777, HALF), (2048, 16384, SINGLE)):
-        yield (
-            f"rms_norm {rows} {cols} {dtype}",
-            lambda s=(rows, cols), d=dtype: k.rms_norm(kept(*s, dtype=d), kept(s[1], dtype=d)),
-        )
+        given = half(rows, cols, dtype=dtype), half(cols, dtype=dtype)
+        yield f"rms_norm {rows} {cols} {dtype}", call(own.rms_norm, *given)
     for rows, cols, block in ((4096, 50257, 4096), (8192, 32000, 2048)):
-        yield (
-            f"cross_entropy {rows} {cols}",
-            lambda s=(rows, cols), b=block: k.cross_entropy(
-                kept(*s, dtype=BRAIN), whole(s[1], s[0]), b
-            ),
-        )
-    yield "histogram", lambda: k.histogram(whole(256, 2**22, dtype=torch.int32), 256)
-    yield "histogram of many", lambda: k.histogram(whole(2**20, 2**22, dtype=torch.int32), 2**20)
-    yield "block_histogram", lambda: k.block_histogram(whole(256, 2**24, dtype=torch.int32), 256)
+        loss = call(own.cross_entropy, brain(rows, cols), whole(cols, rows), block)
+        yield f"cross_entropy {rows} {cols}", loss
+    for name, function, most, count, bins in (
+        ("histogram", own.histogram, 256, 2**22, 256),
+        ("histogram of many", own.histogram, 2**20, 2**22, 2**20),
+        ("block_histogram", own.block_histogram, 256, 2**24, 256),
+    ):
+        yield name, call(function, whole(most, count, dtype=torch.int32), bins)
 
     def sparse(rows: int, share: float) -> None:
         dense = kept(rows, 4096, dtype=SINGLE)
-        k.sparse_rows((dense * (dense > share)).to_sparse_csr(), kept(4096, dtype=SINGLE))
+        own.sparse_rows((dense * (dense > share)).to_sparse_csr(), kept(4096, dtype=SINGLE))
 
     yield "sparse_rows", partial(sparse, 8192, 2.0)
     yield "sparse_rows few", partial(sparse, 1000, 2.5)
     for rows, cols in ((16384, 4096), (100000, 512)):
-        yield (
-            f"column_sum {rows} {cols}",
-            lambda s=(rows, cols): k.column_sum(kept(*s, dtype=SINGLE)),
-        )
+        yield f"column_sum {rows} {cols}", call(own.column_sum, single(rows, cols))
     for rows, cols in ((16384, 4096), (5000, 5001)):
-        yield (
-            f"matrix_vector {rows} {cols}",
-            lambda s=(rows, cols): k.matrix_vector(kept(*s), kept(s[1])),
-        )
+        yield f"matrix_vector {rows} {cols}", call(own.matrix_vector, half(rows, cols), half(cols))
     for rows, cols in ((8192, 4096), (4096, 11008)):
-        yield f"quantize {rows} {cols}", lambda s=(rows, cols): k.quantize(kept(*s, dtype=BRAIN))
-    for heads, tokens, head, split in ((32, 8192, 128, 16), (64, 4096, 64, 8), (8, 5000, 128, 32)):
-        yield (
-            f"decode {heads} {tokens} {head} {split}",
-            lambda s=(heads, tokens, head), p=split: k.decode(
-                kept(s[0], s[2]), kept(*s), kept(*s, which=1), p
-            ),
-        )
+        yield f"quantize {rows} {cols}", call(own.quantize, brain(rows, cols))
+    for heads, *size, split in ((32, 8192, 128, 16), (64, 4096, 64, 8), (8, 5000, 128, 32)):
+        keys, values = half(heads, *size), half(heads, *size, which=1)
+        decoded = call(own.decode, half(heads, size[1]), keys, values, split)
+        yield f"decode {heads} {size[0]} {size[1]} {split}", decoded
 
 
 def clusters(ctas: int, names: Sequence[str]) -> Callable[[], Trials]:
@@ -533,12 +496,6 @@ IN_CLUSTERS = {
     ),
 }
 """Trials whose kernels Triton 3.6 compiles as clusters."""
-
-
-def first_try() -> Trials:
-    """Two launches that try the tools."""
-    yield "rms_norm", lambda: own.rms_norm(random(8192, 4096), random(4096))
-    yield "split_k", lambda: own.split_k(random(512, 4096), random(4096, 512))
 
 
 GROUPS: dict[str, Callable[[], Any]] = {

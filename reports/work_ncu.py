@@ -6,17 +6,14 @@ https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
-import subprocess
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.measuring.ncu import number_in, programs_of, read_page
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
 CORE = (
     *("smsp__inst_executed.sum", "smsp__thread_inst_executed.sum", "smsp__cycles_active.avg"),
@@ -60,8 +57,6 @@ UNITS = (
 """The beginnings of Nsight Compute's counters, and the lab's names of the units that they count."""
 BUSIEST = ("ncu_busiest", "ncu_speed_of_light")
 """The columns of the unit that works at the highest share of its peak, and of that share."""
-FEWEST = ("smsp__inst_executed.sum", "dram__bytes_read.sum", "gpu__time_duration.sum")
-"""The metrics to try if Nsight Compute takes no others."""
 OPTIONS = (
     *("--csv", "--page", "raw", "--print-units", "base", "--profile-from-start", "off"),
     *("--clock-control", "none", "--cache-control", "all", "--replay-mode", "kernel"),
@@ -136,21 +131,3 @@ def matched(order: list[dict[str, Any]], rows: list[dict[str, Any]]) -> dict[str
                 found[one["id"]], place = row["counts"], ahead + 1
                 break
     return found
-
-
-def known_metrics(ncu: Path, metrics: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the *metrics* that Nsight Compute has for this GPU; all if it lists none."""
-    with contextlib.suppress(OSError, subprocess.SubprocessError):
-        command = [str(ncu), "--query-metrics", "--chips", "gh100"]
-        printed = subprocess.run(  # noqa: S603 - found above
-            command, capture_output=True, text=True, timeout=25, check=False
-        ).stdout
-        names = set(re.findall(r"^(\w+__\w+)", printed, re.MULTILINE))
-        if len(names) > 200:  # noqa: PLR2004 - it has thousands
-            return tuple(
-                one
-                for one in metrics
-                if one.startswith("launch__")
-                or one.removeprefix("breakdown:").split(".")[0] in names
-            )
-    return metrics
