@@ -22,7 +22,7 @@ from occupancy_lab.compiling.environment import (
     running_environment,
 )
 from occupancy_lab.compiling.offline import default_options
-from occupancy_lab.compiling.script import NOT_LAUNCHED, Ran, Run, Script
+from occupancy_lab.compiling.script import Ran, Run, Script
 from occupancy_lab.compiling.store import store_directory
 from occupancy_lab.errors import InputError, quoted, refuse
 from occupancy_lab.explaining.case import Case
@@ -41,8 +41,10 @@ from occupancy_lab.tracing.page import (
     NOTHING,
     Outcome,
     action_sentence,
+    launched_sentence,
     not_tried,
     short_name,
+    taken_words,
     unknown_resources,
     untimed,
     write_trace,
@@ -203,15 +205,18 @@ class DryTraces(Answer):
             for section in page.sections:
                 said = (one for one in section.sentences if one != FURTHER_OPTIONS)
                 yield dataclasses.replace(section, sentences=tuple(said))
-        timed = [PROFILED for *_, line in chosen if line.time is not None][:1]
+        records = [line.record for *_, line in chosen if line.time is not None]
+        timed = [PROFILED for one in records if one is not None and one.launch.in_program][:1]
         if chosen:
             yield Section("", (), (*timed, *([] if full else [MORE])))
 
     def _sentences(self) -> Iterator[str]:
+        kernels = [kernel for one in self.traces for kernel in one.shown]
+        records = [one.record for one in kernels if one.record is not None]
         yield (
-            "Times are predicted: the sum of all launches, each as a profiler would give it, with"
-            " the L2 cache empty before; range is the sum of the least and of the most that each"
-            " may take; lost is the time above the speed of light; ratio is to the least of these"
+            f"Times are predicted: the sum of all launches, each {taken_words(records)}, with the"
+            " L2 cache empty before; range is the sum of the least and of the most that each may"
+            " take; lost is the time above the speed of light; ratio is to the least of these"
             " times."
         )
         for one in self.traces:
@@ -227,7 +232,7 @@ class DryTraces(Answer):
             ]
             sentences = (*action, *not_tried(one.found))
             yield from (f"**{one.gpu.title}**: {sentence}" for sentence in sentences)
-        yield NOT_LAUNCHED
+        yield launched_sentence(kernels)
         gpus: dict[str, list[str]] = {}
         for one in self.traces:
             for sentence in (*untimed(one.shown), *unknown_resources(one.shown), *missing(one.ran)):

@@ -16,6 +16,7 @@ from occupancy_lab.explaining.script_lines import missing
 from occupancy_lab.gpus import Gpu, present_gpus
 from occupancy_lab.occupancy.calculator import limiter_words
 from occupancy_lab.prediction import part_cell
+from occupancy_lab.record import Record
 from occupancy_lab.text.document import Document, Section, Table, literal
 from occupancy_lab.text.words import (
     as_sentence,
@@ -107,7 +108,7 @@ def write_trace(found: Traced, outcome: Outcome | None, *, alone: bool = False) 
         ran = None if outcome is None else outcome.ran
         place = Path(shown[0].grids[0].places[0]).name
         line = f"The launch line is {literal(shown[0].kernel)}, {literal(place)}."
-        said = (NOT_LAUNCHED, line, *missing(ran))
+        said = (launched_sentence(shown), line, *missing(ran))
         return Document(title, answer, (Section("", (), said),))
     sentences = (
         *(
@@ -351,7 +352,7 @@ def _times_sentences(shown: Sequence[TracedKernel], total: KernelTime) -> Iterat
         warm = any(one.launch.warm for one in records)
         cache = "right after the same launch" if warm else "the L2 cache empty"
         yield (
-            f"us is the mean predicted time of a launch, as a profiler would give it, {cache};"
+            f"us is the mean predicted time of a launch, {taken_words(records)}, {cache};"
             " range has the 10th and 90th percentile; lost us is the time of all launches above"
             f" what {allowed}; {UNITS}"
         )
@@ -570,7 +571,7 @@ def _grid_sentences(shown: Sequence[TracedKernel]) -> Iterator[str]:
 def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
     if outcome is None or outcome.ran is None:
         return
-    yield NOT_LAUNCHED
+    yield launched_sentence(found.shown)
     if any(one.choices > 1 for one in found.kernels):
         yield (
             "A kernel whose autotuner has several configurations, marked ?, is shown in the one"
@@ -579,6 +580,19 @@ def _dry_sentences(found: Traced, outcome: Outcome | None) -> Iterator[str]:
             " has all."
         )
     yield from missing(outcome.ran)
+
+
+def launched_sentence(shown: Iterable[TracedKernel]) -> str:
+    """Say that a dry run launched nothing, and what was launched if times were measured."""
+    if any(one.record is not None and one.record.measurement is not None for one in shown):
+        return f"{NOT_LAUNCHED} What was measured was launched afterwards, on the GPU here."
+    return NOT_LAUNCHED
+
+
+def taken_words(records: Iterable[Record]) -> str:
+    """Return how the predicted times of *records* would be taken, in words."""
+    profiled = any(one.launch.in_program for one in records)
+    return "as a profiler would give it" if profiled else "between CUDA events"
 
 
 def _faults(found: Traced) -> Iterator[str]:

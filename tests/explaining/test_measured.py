@@ -65,6 +65,9 @@ def test_each_launch_of_a_script_is_measured(timed: list[LaunchBatch]) -> None:
     assert "10.0 us measured, " in norm
     assert "11.0 us measured, " in matmul
     assert "14.0 us" in matmul
+    page = found.to_document().to_markdown()
+    assert "What was measured was launched afterwards, on the GPU here." in page
+    assert "predicted time of a launch, between CUDA events" in page
     assert [row["us"] for row in found.to_dict()["lines"][0]["rows"]] == [10.0]
 
 
