@@ -95,11 +95,8 @@ class Slice:
 
 
 def slices(entries: tuple[Entry, ...], dimension: str) -> tuple[Slice, ...]:
-    """Return the slices along *dimension*; none if all entries are the same in it."""
-    differing = differing_dimensions(entries)
-    if dimension not in differing:
-        return ()
-    others = [name for name in differing if name != dimension]
+    """Return the slices along *dimension*."""
+    others = [name for name in differing_dimensions(entries) if name != dimension]
     groups: dict[str, list[Entry]] = {}
     for entry in entries:
         groups.setdefault(", ".join(entry.names[name] for name in others), []).append(entry)

@@ -54,10 +54,10 @@ def the_duration(cases: Sequence[Case]) -> Section:
             yield time_sentence(case.record)
         yield from measured_sentences(case)
 
-    timed = [case for case in cases if case.record.prediction is not None]
+    timed = [(case.title, found) for case in cases if (found := case.record.prediction)]
     tables = tuple(
-        _parts_table(case, ":" if place else f": {PARTS_OVERLAP}")
-        for place, case in enumerate(timed)
+        _parts_table(found, f"{title}:" if place else f"{title}: {PARTS_OVERLAP}")
+        for place, (title, found) in enumerate(timed)
     )
     return Section("How long it takes", tables, said_of_each(cases, sentences))
 
@@ -71,14 +71,12 @@ PARTS_OVERLAP = (
 )
 
 
-def _parts_table(case: Case, caption: str) -> Table:
-    found = case.record.prediction
+def _parts_table(prediction: Prediction, caption: str) -> Table:
     rows = tuple(
         (PARTS[part.name], microseconds(part.us), *_quotient_words(part.quotient))
-        for part in (() if found is None else found.parts)
+        for part in prediction.parts
     )
-    headers = ("", "time", "amount", "at", "from")
-    return Table(headers, rows, f"{case.title}{caption}", prose=True)
+    return Table(("", "time", "amount", "at", "from"), rows, caption, prose=True)
 
 
 def _quotient_words(one: Quotient | None) -> tuple[str, str, str]:

@@ -36,7 +36,7 @@ NORM = {
     "grid": "4096",
 }
 POWERS = st.integers(4, 10).map(lambda power: 2**power)
-CONFIGS = st.fixed_dictionaries(
+DRAWN_CONFIGS = st.fixed_dictionaries(
     {
         "A": POWERS,
         "B": POWERS,
@@ -335,7 +335,7 @@ def test_a_tile_is_free_where_its_author_varies_it(sizes: tuple[int, ...], *, fr
     assert free_tiles(tile_names(launched_kernels.handing), configs) == (["TILE"] if free else [])
 
 
-@hypothesis.given(CONFIGS)
+@hypothesis.given(DRAWN_CONFIGS)
 def test_neighbours_are_a_step_or_two_away(config: dict[str, int]) -> None:
     """Neighbours stay within limits and differ in two settings at most."""
     found = list(neighbours(config, ["A", "B"]))
