@@ -226,7 +226,6 @@ class Replay:
         wait do not take longer. Evicted code is fetched again where *refetches* is true.
         """
         self._now, self._latency, self._transfer, self._arrived = 0.0, latency, transfer, 0.0
-        self._left_out = 0.0  # the cycles of passes that are not replayed
         self._local, self._returned = local, 0.0
         self._a_line, self._line_there = code, 0.0
         self._refetches = refetches and self.loses_code
@@ -257,19 +256,27 @@ class Replay:
             start, before = self._next(self._code.blocks[start]), around
         went = sum(self._total[one] * len(steps) for one, steps in self._steps.items())
         wanted = sum(self._executions[one] * len(steps) for one, steps in self._steps.items())
-        end = max(self._now, *self._ready[: waits.SCOREBOARDS]) + self._left_out
-        return end * wanted / max(went, 1.0)
+        return max(self._now, *self._ready[: waits.SCOREBOARDS]) * wanted / max(went, 1.0)
 
     def _leave_out(self, header: int) -> None:
         """Skip the passes of a loop that repeat the last ones, except for the final passes."""
         begun, visits = self._begun[header], self._visits[header]
-        begun.append(self._now + self._left_out)
+        begun.append(self._now)
         ahead = max(self._periods[header], len(self._bulks) + 1, LEAST_PASSES)
         period = min(ahead, MOST_PASSES)
         left = round(self._passes(header, header)) - visits[header] - period
         if len(begun) <= SETTLED + period or left <= 0:
             return
-        self._left_out += left * (begun[-1] - begun[-1 - period]) / period
+        cycles = left * (begun[-1] - begun[-1 - period]) / period
+        self._now += cycles
+        self._ready = [one + cycles for one in self._ready]
+        self._free = defaultdict(float, {pipe: at + cycles for pipe, at in self._free.items()})
+        self._bulks = [one + cycles for one in self._bulks]
+        self._arrived += cycles
+        self._returned += cycles
+        self._line_there += cycles
+        self._copies.shift(cycles)
+        self._products.shift(cycles)
         share = left / visits[header]
         for start in visits:
             self._total[start] += visits[start] * share

@@ -86,6 +86,11 @@ class Groups:
         """Return when all ended groups except the last *left* are done."""
         return self.ended[-left - 1] if len(self.ended) > left else 0.0
 
+    def shift(self, cycles: float) -> None:
+        """Delay everything by *cycles*."""
+        self.last += cycles
+        self.ended = [one + cycles for one in self.ended]
+
 
 class Event(NamedTuple):
     """What an instruction waits for, and what it begins."""
