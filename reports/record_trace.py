@@ -393,11 +393,11 @@ class Run:
     def run(self, until: float) -> None:
         """Run the program until *until*, print why it failed, and read its results."""
         with tempfile.TemporaryDirectory(prefix="record-trace-") as work:
-            began, facts = time.time(), Path(work, "facts")
-            why = run_logged(self.words(facts), facts.with_suffix(".log"), until, **ENVIRONMENT)
+            began, facts, log = time.time(), Path(work, "facts"), Path(work, "facts.log")
+            why = run_logged(self.words(facts), log, until, **ENVIRONMENT)
             print(f"{self.program}, {self.mode}: {time.time() - began:.1f} s {why}", flush=True)
-            if why:
-                print(facts.with_suffix(".log").read_text("utf-8", errors="replace")[-2000:])
+            if why and log.exists():  # there is none if no time was left
+                print(log.read_text("utf-8", errors="replace")[-2000:])
             self.trace = _read(facts.with_suffix(".json"))
             self.facts = _read(facts)
             if self.ranks > 1:
