@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import gc
 import re
 import sys
@@ -28,7 +29,7 @@ from occupancy_lab.text.printing import (
 from occupancy_lab.workers import signals
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from occupancy_lab.sweeping.run import Swept
     from occupancy_lab.text.document import Answer
@@ -258,10 +259,15 @@ def sweep(launch: str | None, no_resume: bool, **asked: Any) -> None:
             swept = run(view, exports, journal=journal, **options.of_matrix(asked))
             _print_swept(swept)
     else:
-        from occupancy_lab.explaining.dry_run import explain_launch
+        from occupancy_lab.explaining.dry_run import explain_and_time, explain_launch
 
-        given: dict[str, Any] = {"form": None, **options.of_launch(launch, asked, "form")}
-        swept = run(view, exports, launches=explain_launch, quiet=asked["quiet"], **given)
+        named = ("form", "measure", "runs")
+        given: dict[str, Any] = {"form": None, **options.of_launch(launch, asked, *named)}
+        launches: Callable[..., Any] = explain_launch
+        runs = given.pop("runs")
+        if given.pop("measure", False):
+            launches = functools.partial(explain_and_time, runs=runs)
+        swept = run(view, exports, launches=launches, quiet=asked["quiet"], **given)
         _print_swept(swept)
     sys.exit(swept.status)
 

@@ -141,7 +141,8 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
     if launch is not None:
         from occupancy_lab.tuning.search import tune_launches
 
-        tunings = tune_launches(**options.of_launch(launch, asked, "gpu"), **progress)
+        given = options.of_launch(launch, asked, "gpu", "measure", "runs")
+        tunings = tune_launches(**given, top=top, **progress)
         print_answer(tunings, form, tunings.to_document(top))
         return
     from occupancy_lab.measuring.journal import Journal
@@ -162,6 +163,8 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 
 
 def _tuned_by_size(launch: str, asked: dict[str, Any], progress: dict[str, Any]) -> TunedFile:
+    if asked["measure"]:
+        refuse("--measure has no use here: the choices at several sizes rest on predictions alone")
     if not options.is_script(launch):
         from occupancy_lab.tuning.by_size import tune_sizes
 

@@ -14,6 +14,7 @@ from occupancy_lab.asked import Asked
 from occupancy_lab.compiled_records import check_trips
 from occupancy_lab.compiling import store_directory
 from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.held import held_on_cpu, with_values
 from occupancy_lab.compiling.offline import default_options
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
@@ -23,6 +24,7 @@ from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import AskedGpus, chosen_gpus
 from occupancy_lab.kernel import Variant, check_triton_function, innermost, load_function, variants
 from occupancy_lab.launch import BoundLaunch, Launch
+from occupancy_lab.measuring.process import DEFAULT_RUNS
 from occupancy_lab.signature import LaunchLine, Words, read_assumed, read_launches
 from occupancy_lab.values import Work
 
@@ -215,6 +217,27 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
         (found,) = measured([found], str(name), here)
         progress("")
     return found
+
+
+def explain_and_time(
+    kernel: Any, *, most: int | None = None, runs: int = DEFAULT_RUNS, **asked: Any
+) -> Explanation:
+    """Explain launches as `explain_launch` does, and time those on the first GPU of this machine.
+
+    Of several launches the *most* fastest by prediction are timed, or all, *runs* times each, with
+    made-up tensors.
+
+    Raises InputError, besides what `explain_launch` raises, if they cannot be timed.
+    """
+    from occupancy_lab.explaining.measured import check_measure, fastest_measured
+    from occupancy_lab.measuring.process import gpu_to_measure
+
+    name = kernel if isinstance(kernel, str) else None
+    running = find_environment(asked.get("triton")).is_running
+    check_measure(name, warm=asked.get("warm", False), other_triton=not running)
+    here = gpu_to_measure([gpu for gpu, _ in chosen_gpus(asked.get("gpu"))])
+    found = explain_launch(kernel, **asked)
+    return fastest_measured(found, str(name), here, most=most, runs=runs)
 
 
 def opened(

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -143,11 +143,17 @@ class Explanation(Answer):
             for case in self._cases_of(found)
         )
 
-    def with_cases(self, cases: Iterable[Case]) -> Explanation:
-        """Return a copy with *cases* of its launches, or of the fastest of several on a GPU."""
+    @property
+    def compared(self) -> tuple[Case, ...]:
+        """Those of `cases` or `chosen` that were compared with other launches already."""
+        return next((vars(self)[name] for name in ("cases", "chosen") if vars(self).get(name)), ())
+
+    def with_compared(self, compared: Sequence[Case]) -> Explanation:
+        """Return a copy that has *compared*, of the same records, in place of its own."""
         made = dataclasses.replace(self)
-        vars(made)["cases" if made.is_one_launch else "chosen"] = tuple(cases)
-        vars(made)["ranked"] = self.ranked  # the records of the cases
+        vars(made)["ranked"] = self.ranked
+        if compared:
+            vars(made)["cases" if made.is_one_launch else "chosen"] = tuple(compared)
         return made
 
     def to_document(self, *, full: bool = False) -> Document:
@@ -198,6 +204,15 @@ class Explanation(Answer):
         table = pd.DataFrame([run.row() for run in self.runs])
         less = {id(runs[place]) for runs in by_gpu(self.runs) for place in doing_less(runs)}
         table["whole_work"] = [id(run) not in less for run in self.runs]
+        measured = {
+            place: (run.num_programs or 0, run.measurement)
+            for place, run in enumerate(self.runs)
+            if isinstance(run, Record) and run.measurement is not None
+        }
+        if measured:
+            from occupancy_lab.sweeping.grid import add_columns
+
+            table = add_columns(table.drop(columns=["us", "us_low", "us_high"]), measured)
         if not self.records:
             columns = (name for name in SWEEP_COLUMNS if name in RESULTS)
             table = table.reindex(columns=[*dict.fromkeys([*table, *columns])])

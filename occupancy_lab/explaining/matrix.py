@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Callable
 from contextlib import closing
@@ -14,6 +13,7 @@ from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.explanation import Explanation, explain_asked
 from occupancy_lab.explaining.matrix_section import write_steps
+from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import (
     DEFAULT_ROWS,
     AskedDtype,
@@ -29,7 +29,7 @@ from occupancy_lab.inputs import (
     found_kernel,
 )
 from occupancy_lab.kernel import check_is_compiled
-from occupancy_lab.record import Record
+from occupancy_lab.record import matrix_of
 from occupancy_lab.signature import Words, read_options
 
 
@@ -72,7 +72,7 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
         options: Further compiler options: "maxnreg=64".
         cache: Whether to use the store of compiled resources.
         measure: Whether to also launch the kernel and time it on the first GPU of this machine,
-            which must be among *gpu*.
+            which must be among *gpu*, as well as the best change found.
         compile_timeout: Seconds that a compile, or the import of a kernel's file, may take; None
             sets no limit.
         retry_failed: Whether to retry what the store has as a failed compile.
@@ -111,27 +111,30 @@ def explain_matrix(  # noqa: PLR0913 - one argument per option of the command li
     given = read_options(options)
     if measure and given:
         refuse("--measure launches a kernel as it is, without further compiler options")
-    if measure and len(chosen) > 1:
-        refuse("--measure launches one configuration; `sweep --measure` measures any number")
     knobs = [knob for knob, value in chosen[0].items() if value is not None]
     asked = []
     for (one, _), each in itertools.product(gpus, chosen):
         config = chosen_config(found.kernel, problem, one, each)
         asked.append(ask(found, problem, config, one, given, knobs=knobs))
     explained = explain_asked(asked, compiler, triton=triton if other_triton else None)
-    if here is None:
-        return explained
-    runs = (
-        _timed(run, str(found.name)) if isinstance(run, Record) and run.gpu.key == here.key else run
-        for run in explained.runs
-    )
-    return dataclasses.replace(explained, runs=tuple(runs))
+    return explained if here is None else _measured(explained, str(found.name), here)
 
 
-def _timed(record: Record, kernel: str) -> Record:
+def _measured(explained: Explanation, kernel: str, gpu: Gpu) -> Explanation:
+    """Return *explained* with measured times of its launches on *gpu*, and of their best changes.
+
+    A change of compiler options has none: a kernel's `run` takes only a configuration.
+    """
+    from occupancy_lab.explaining.measured import best_changes, launches_on, with_times
     from occupancy_lab.measuring.journal import measure_launches
     from occupancy_lab.measuring.process import TimedLaunch
 
-    launch = TimedLaunch(kernel, record.config, record.num_programs or 1)
-    (measurement,) = measure_launches([(record.problem, launch)])
-    return dataclasses.replace(record, measurement=measurement)
+    every = (*launches_on(explained, gpu), *best_changes(explained, gpu))
+    records = [record for record in every if not matrix_of(record).options]
+    launches = [
+        (record.problem, TimedLaunch(kernel, record.config, record.num_programs or 1))
+        for record in records
+    ]
+    return with_times(
+        explained, dict(zip(map(id, records), measure_launches(launches), strict=True))
+    )

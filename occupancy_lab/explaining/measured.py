@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from occupancy_lab.arguments import Plain, Pointer
 from occupancy_lab.errors import few_of, refuse
-from occupancy_lab.explaining.case import Case
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.neighbours import Neighbour
+from occupancy_lab.explaining.neighbours import Neighbour, predicted_us
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.measuring.launches import LaunchBatch, Wanted, time_launches
+from occupancy_lab.measuring.process import DEFAULT_RUNS
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Measurement
 
@@ -40,31 +40,60 @@ def measured(
 
     Raises InputError if tensors cannot be made up.
     """
-    wanted: dict[int, Wanted] = {}
-    for record, is_change in (pair for one in found for pair in _of(one, gpu)):
-        one = _with_sizes(record) if made is None else _change(record, made)
-        if isinstance(one, Wanted):
-            wanted[id(record)] = one
-        elif one is not None and not is_change:
-            refuse(one)
-    batch = LaunchBatch(source, gpu.target, tuple(wanted.values()))
-    times = dict(zip(wanted, time_launches(batch), strict=True))
-    return [_with_times(one, times) for one in found]
+    records = [record for one in found for record in launches_on(one, gpu)]
+    changes = [record for one in found for record in best_changes(one, gpu)]
+    wanted = {id(record): _wanted(record, made) for record in (*records, *changes)}
+    for record in records:
+        if isinstance(why_not := wanted[id(record)], str):
+            refuse(why_not)
+    times = _times(wanted, source, gpu, DEFAULT_RUNS)
+    return [with_times(one, times) for one in found]
 
 
-def _of(one: Explanation, gpu: Gpu) -> Iterator[tuple[Record, bool]]:
-    """Return the launches of an explanation on *gpu* and their best changes, which are True."""
-    for run in one.ranked:
-        if isinstance(run, Record) and run.gpu.key == gpu.key:
-            yield run, False
-    for case in _cases(one):
-        best = case.best
-        if best is not None and best.record is not None and case.gpu.key == gpu.key:
-            yield best.record, True
+def fastest_measured(
+    found: Explanation, source: str, gpu: Gpu, *, most: int | None, runs: int
+) -> Explanation:
+    """Return *found* with measured times on *gpu* of its launches, of the *most* fastest or all.
+
+    The launches get made-up tensors and are timed *runs* times each. Raises InputError if tensors
+    cannot be made up.
+    """
+    fastest = sorted(launches_on(found, gpu), key=predicted_us)[:most]
+    wanted = {id(record): _wanted(record, None) for record in fastest}
+    for why_not in wanted.values():
+        if isinstance(why_not, str):
+            refuse(why_not)
+    return with_times(found, _times(wanted, source, gpu, runs))
 
 
-def _cases(one: Explanation) -> tuple[Case, ...]:
-    return one.cases or one.chosen
+def launches_on(one: Explanation, gpu: Gpu) -> list[Record]:
+    """Return the launches of an explanation on *gpu*."""
+    return [run for run in one.records if run.gpu.key == gpu.key]
+
+
+def best_changes(one: Explanation, gpu: Gpu) -> list[Record]:
+    """Return the best change of each launch of an explanation on *gpu* that was compared."""
+    cases = (case for case in one.cases or one.chosen if case.gpu.key == gpu.key)
+    bests = (case.best for case in cases)
+    return [best.record for best in bests if best is not None and best.record is not None]
+
+
+def _times(
+    wanted: Mapping[int, Wanted | str | None], source: str, gpu: Gpu, runs: int
+) -> dict[int, Measurement]:
+    """Return the measurement of each launch that can be made, by the same key as in *wanted*."""
+    possible = {key: one for key, one in wanted.items() if isinstance(one, Wanted)}
+    batch = LaunchBatch(source, gpu.target, tuple(possible.values()), runs)
+    return dict(zip(possible, time_launches(batch), strict=True))
+
+
+def _wanted(record: Record, made: Sequence[BoundLaunch] | None) -> Wanted | str | None:
+    """Return how to launch *record*: as a change of the launches *made*, or with made-up tensors.
+
+    None if it is no change of constexprs, options and grid alone; in words why tensors cannot be
+    made up.
+    """
+    return _with_sizes(record) if made is None else _change(record, made)
 
 
 def _change(record: Record, made: Iterable[BoundLaunch]) -> Wanted | None:
@@ -110,7 +139,9 @@ def _with_sizes(record: Record) -> Wanted | str:
     return Wanted(BoundLaunch(**{name: getattr(record, name) for name in BASE}), sizes=sizes)
 
 
-def _with_times(one: Explanation, times: Mapping[int, Measurement]) -> Explanation:
+def with_times(one: Explanation, times: Mapping[int, Measurement]) -> Explanation:
+    """Return *one* with the measured *times* of its launches and changes, by the record's id."""
+
     def timed(record: Record, before: Record | Failed) -> Record:
         return dataclasses.replace(record, measurement=times.get(id(before)))
 
@@ -122,12 +153,10 @@ def _with_times(one: Explanation, times: Mapping[int, Measurement]) -> Explanati
     runs = tuple(timed(run, own) if isinstance(run, Record) else run for run, own in pairs)
     made = dataclasses.replace(one, runs=runs)
     now = {id(record): new for record, new in zip(one.records, made.records, strict=True)}
-    cases = (
+    compared = [
         dataclasses.replace(
-            case,
-            record=now[id(case.record)],
-            neighbours=tuple(map(with_best, case.neighbours)),
+            case, record=now[id(case.record)], neighbours=tuple(map(with_best, case.neighbours))
         )
-        for case in _cases(one)
-    )
-    return made.with_cases(cases)
+        for case in one.compared
+    ]
+    return made.with_compared(compared)

@@ -148,17 +148,24 @@ def _tuned_gpu(asked: AskedGpus | None, *, measure: bool) -> tuple[Gpu, tuple[st
     return gpu, names
 
 
-def tune_launches(*, runs: Integer = DEFAULT_RUNS, **asked: Any) -> Tunings:
+def tune_launches(
+    *, measure: bool = False, top: Integer = 5, runs: Integer = DEFAULT_RUNS, **asked: Any
+) -> Tunings:
     """Return the launches that are *asked*, as for `explain`, ranked by predicted time.
 
-    Each GPU has its own ranking; *runs* is how many launches measuring each would time.
+    Each GPU has its own ranking. With *measure* the *top* best predicted are timed on this
+    machine's GPU, and the fastest of them is the best; *runs* is how many launches measuring each
+    times.
 
     Raises InputError if no launch has a predicted time; the message says why.
     """
-    from occupancy_lab.explaining.dry_run import explain_launch
+    from occupancy_lab.explaining.dry_run import explain_and_time, explain_launch
 
     runs = whole_number("runs", runs)
-    found = explain_launch(**asked)
+    if measure:
+        found = explain_and_time(most=whole_number("top", top), runs=runs, **asked)
+    else:
+        found = explain_launch(**asked)
     table = found.table()
     if table["predicted_us"].isna().all():
         why = why_no_time(found.records[0]).replace("`", "")

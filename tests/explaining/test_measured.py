@@ -1,16 +1,19 @@
 """`explain --measure` of any kernel: what is launched, and how the page says what was measured."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from in_process import run
+from stand_ins import Launches
 
 from occupancy_lab import explain
 from occupancy_lab.errors import InputError
 from occupancy_lab.explaining import measured as module
 from occupancy_lab.gpus import find_gpu
-from occupancy_lab.measuring import process
+from occupancy_lab.measuring import journal, process
 from occupancy_lab.measuring.launches import LaunchBatch
 from occupancy_lab.tracing import script_runs
 from occupancy_lab.values import Conditions, Measurement
@@ -81,6 +84,40 @@ def test_the_best_change_is_measured_too(timed: list[LaunchBatch]) -> None:
     assert batch.launches[1].launch.options["num_warps"] == case.best.changes["num_warps"]
     page = found.to_document().to_markdown()
     assert f"; with {case.best.words} 11.0 us measured (+10.0%)." in page
+
+
+def test_a_sweep_and_a_tune_measure_any_kernel(timed: list[LaunchBatch]) -> None:
+    """A sweep measures each launch of a described kernel, and a tune the best predicted."""
+    options = (
+        f"{LAYER_NORM['kernel']} --signature {LAYER_NORM['signature']} --constexpr BLOCK_SIZE=2048"
+        " --num-warps 2,4,8 --gpu h200 --grid 4096 --measure --runs 7"
+    ).split()
+    rows = json.loads(run("sweep", *options, "--json").stdout)
+    assert sorted(row["us"] for row in rows) == [10.0, 11.0, 12.0]
+    assert {row["measured"] for row in rows} == {"measured"}
+    page = run("tune", *options, "--top", "2").stdout
+    assert "Fastest measured: layer_norm, " in page
+    assert [(len(batch.launches), batch.runs) for batch in timed] == [(3, 7), (2, 7)]
+    refused = run("tune", f"{EXAMPLES / 'step.py'}:main", "--gpu", "h200", "--measure")
+    assert refused.returncode == 2
+    assert "rest on predictions alone" in refused.stderr
+
+
+def test_configurations_of_a_matrix_are_measured(
+    timed: list[LaunchBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each configuration of a matrix's kernel is measured, and the best change of the fastest."""
+    made = Launches()
+    monkeypatch.setattr(journal, "measure_launches", made)
+    found = explain(781, num_warps=[8, 16], gpu="h200", measure=True)
+    assert [record.measurement.us for record in found.records] == [10.0, 10.0]
+    (case,) = found.chosen
+    best = case.best
+    assert best is not None
+    assert [launch.config for _, launch in made.asked[:2]] == [one.config for one in found.records]
+    assert [launch.config for _, launch in made.asked[2:]] == [best.record.config]
+    assert f"; with {best.words} 10.0 us measured (0.0%)." in found.to_document().to_markdown()
+    assert not timed
 
 
 def test_tensors_have_the_bytes_that_the_launch_touches(timed: list[LaunchBatch]) -> None:
