@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from occupancy_lab.arguments import Plain, Pointer
-from occupancy_lab.errors import few_of, refuse
+from occupancy_lab.errors import InputError, few_of, refuse
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.neighbours import Neighbour, predicted_us
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.measuring.launches import LaunchBatch, Wanted, time_launches
-from occupancy_lab.measuring.process import DEFAULT_RUNS
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Measurement
 
@@ -40,13 +40,20 @@ def measured(
 
     Raises InputError if tensors cannot be made up.
     """
-    records = [record for one in found for record in launches_on(one, gpu)]
-    changes = [record for one in found for record in best_changes(one, gpu)]
-    wanted = {id(record): _wanted(record, made) for record in (*records, *changes)}
-    for record in records:
-        if isinstance(why_not := wanted[id(record)], str):
-            refuse(why_not)
-    times = _times(wanted, source, gpu, DEFAULT_RUNS)
+    wanted: dict[int, Wanted] = {}
+    failures: dict[int, Measurement] = {}
+    for record in (record for one in found for record in launches_on(one, gpu)):
+        try:
+            wanted[id(record)] = _wanted(record, made)
+        except InputError as error:
+            if made is None:
+                raise
+            failures[id(record)] = Measurement("launch failed", None, str(error))
+    for record in (record for one in found for record in best_changes(one, gpu)):
+        with contextlib.suppress(InputError):
+            wanted[id(record)] = _wanted(record, made)
+    batch = LaunchBatch(source, gpu.target, tuple(wanted.values()))
+    times = failures | dict(zip(wanted, time_launches(batch), strict=True))
     return [with_times(one, times) for one in found]
 
 
@@ -59,11 +66,9 @@ def fastest_measured(
     cannot be made up.
     """
     fastest = sorted(launches_on(found, gpu), key=predicted_us)[:most]
-    wanted = {id(record): _wanted(record, None) for record in fastest}
-    for why_not in wanted.values():
-        if isinstance(why_not, str):
-            refuse(why_not)
-    return with_times(found, _times(wanted, source, gpu, runs))
+    wanted = tuple(_wanted(record, None) for record in fastest)
+    times = time_launches(LaunchBatch(source, gpu.target, wanted, runs))
+    return with_times(found, dict(zip(map(id, fastest), times, strict=True)))
 
 
 def launches_on(one: Explanation, gpu: Gpu) -> list[Record]:
@@ -78,28 +83,18 @@ def best_changes(one: Explanation, gpu: Gpu) -> list[Record]:
     return [best.record for best in bests if best is not None and best.record is not None]
 
 
-def _times(
-    wanted: Mapping[int, Wanted | str | None], source: str, gpu: Gpu, runs: int
-) -> dict[int, Measurement]:
-    """Return the measurement of each launch that can be made, by the same key as in *wanted*."""
-    possible = {key: one for key, one in wanted.items() if isinstance(one, Wanted)}
-    batch = LaunchBatch(source, gpu.target, tuple(possible.values()), runs)
-    return dict(zip(possible, time_launches(batch), strict=True))
-
-
-def _wanted(record: Record, made: Sequence[BoundLaunch] | None) -> Wanted | str | None:
+def _wanted(record: Record, made: Sequence[BoundLaunch] | None) -> Wanted:
     """Return how to launch *record*: as a change of the launches *made*, or with made-up tensors.
 
-    None if it is no change of constexprs, options and grid alone; in words why tensors cannot be
-    made up.
+    Raises InputError if neither is possible.
     """
     return _with_sizes(record) if made is None else _change(record, made)
 
 
-def _change(record: Record, made: Iterable[BoundLaunch]) -> Wanted | None:
+def _change(record: Record, made: Iterable[BoundLaunch]) -> Wanted:
     """Return *record* as a change of one of the launches *made* by a script.
 
-    None if it is none of their constexprs, options and grid alone, so that there are no tensors.
+    Raises InputError if it differs from each in more than constexprs, options and the grid.
     """
 
     def numbers(one: BoundLaunch) -> dict[str, object]:
@@ -115,27 +110,33 @@ def _change(record: Record, made: Iterable[BoundLaunch]) -> Wanted | None:
 
     alike = [one for one in made if one.kernel == record.kernel and numbers(one) == numbers(record)]
     if not alike:
-        return None
+        refuse("the script passes no tensors for such arguments")
     nearest = min(alike, key=lambda one: (len(changes(one)), one.launch.grid != record.launch.grid))
     return Wanted(nearest, changes(nearest), record.launch.grid)
 
 
-def _with_sizes(record: Record) -> Wanted | str:
-    """Return *record* with the bytes of each tensor, or in words why they are not known."""
+def _with_sizes(record: Record) -> Wanted:
+    """Return *record* with the bytes of each tensor; raise InputError if they are not known."""
     tensors = [name for name, one in record.arguments.items() if isinstance(one, Pointer)]
-    counts, cannot = record.counts, f"--measure cannot make up tensors for {record.kernel}"
-    instead = "name a function that makes them and launches the kernel"
+    counts, why = record.counts, ""
     if record.launch.grid is None or counts is None:
         why = record.why_not_counted or "its grid is not known"
-        return f"{cannot}: {why}; {instead}"
-    if counts.unknowns:
+    elif counts.unknowns:
         unknown = few_of([*dict.fromkeys(one.name for one in counts.unknowns)])
-        return f"{cannot}: what it does depends on {unknown}; {instead}"
-    bounds = {one.tensor: one.bounds for one in counts.footprints if one.tensor in tensors}
-    for name, one in bounds.items():
-        if one is None or one[0] < 0:
-            return f"{cannot}: it is not known which bytes of {name} it touches; {instead}"
-    sizes = {name: one[1] for name, one in bounds.items() if name is not None and one is not None}
+        why = f"what it does depends on {unknown}"
+    footprints = () if counts is None else counts.footprints
+    sizes = {}
+    for one in footprints:
+        if one.tensor in tensors:
+            if one.bounds is None or one.bounds[0] < 0:
+                why = why or f"it is not known which bytes of {one.tensor} it touches"
+            else:
+                sizes[str(one.tensor)] = one.bounds[1]
+    if why:
+        refuse(
+            f"--measure cannot make up tensors for {record.kernel}: {why}; name a function that"
+            " makes them and launches the kernel"
+        )
     return Wanted(BoundLaunch(**{name: getattr(record, name) for name in BASE}), sizes=sizes)
 
 
