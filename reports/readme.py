@@ -224,6 +224,12 @@ def unseen() -> str:
     return f"{errors_of_all}\n\n{_paragraph(_followed_unseen(rows))}"
 
 
+def measured_launch() -> str:
+    """Return the first lines that `explain --measure` printed of a launch on an H200."""
+    text = (DATA / "measured-launch-h200.txt").read_text("utf-8")
+    return f"```console\n{text}...\n```"
+
+
 def _followed_unseen(rows: Iterable[Mapping[str, str]]) -> str:
     """State what the changes that `explain` named first brought."""
     columns = ("us", "change_us", "change_predicted_low_us", "change_predicted_high_us")
@@ -585,6 +591,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
     "checks": checks,
     "any_kernel": any_kernel,
     "unseen": unseen,
+    "measured_launch": measured_launch,
     "reader": reader,
     "others": lambda: "\n".join(other_models.table()),
     "mi300x": lambda: "\n".join(mi300x_launches.table()),
@@ -609,7 +616,15 @@ PAGES: Mapping[Path, tuple[str, ...]] = {
     DOCS / "sweep.md": ("versions",),
     DOCS / "trace.md": ("steps", "actions", "programs"),
     DOCS / "tuning.md": ("tuned", "tunes"),
-    DOCS / "times.md": ("units", "any_kernel", "unseen", "others", "mi300x", "lessons"),
+    DOCS / "times.md": (
+        "measured_launch",
+        "units",
+        "any_kernel",
+        "unseen",
+        "others",
+        "mi300x",
+        "lessons",
+    ),
     DOCS / "how-it-works.md": ("checks",),
 }
 """The parts of each page."""

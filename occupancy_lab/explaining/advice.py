@@ -164,7 +164,7 @@ def measured_in_short(case: Case) -> Iterator[str]:
     then = None if best is None or best.record is None else best.record.measurement
     if best is not None and then is not None and then.us is not None:
         share = change(then.us / now.us - 1)
-        words += f"; with {literal(best.words)} {microseconds(then.us)} measured ({share})"
+        words += f"; {microseconds(then.us)} measured with {literal(best.words)} ({share})"
     yield f"{words}."
 
 

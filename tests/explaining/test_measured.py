@@ -83,7 +83,7 @@ def test_the_best_change_is_measured_too(timed: list[LaunchBatch]) -> None:
     assert len(batch.launches) == 2
     assert batch.launches[1].launch.options["num_warps"] == case.best.changes["num_warps"]
     page = found.to_document().to_markdown()
-    assert f"; with {case.best.words} 11.0 us measured (+10.0%)." in page
+    assert f"; 11.0 us measured with {case.best.words} (+10.0%)." in page
 
 
 def test_a_sweep_and_a_tune_measure_any_kernel(timed: list[LaunchBatch]) -> None:
@@ -116,7 +116,7 @@ def test_configurations_of_a_matrix_are_measured(
     assert best is not None
     assert [launch.config for _, launch in made.asked[:2]] == [one.config for one in found.records]
     assert [launch.config for _, launch in made.asked[2:]] == [best.record.config]
-    assert f"; with {best.words} 10.0 us measured (0.0%)." in found.to_document().to_markdown()
+    assert f"; 10.0 us measured with {best.words} (0.0%)." in found.to_document().to_markdown()
     assert not timed
 
 
