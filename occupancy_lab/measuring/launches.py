@@ -115,6 +115,8 @@ def _measured(batch: LaunchBatch) -> list[Measurement]:
             call = make()
             call()
             torch.cuda.synchronize()
+        except OccupancyLabError as error:  # there is no such launch
+            failures[place] = Measurement("launch failed", conditions(), str(error))
         except Exception as error:  # noqa: BLE001 - any error of a launch is its row's reason
             status, reason = why_failed(error)
             failures[place] = Measurement(status, conditions(), reason)
@@ -192,7 +194,10 @@ def _noting(texts: Collection[str], target: Target) -> Iterator[dict[str, _Call]
 
 
 def _identity(bound: BoundLaunch, target: Target) -> str:
-    """Return a text that is equal for the same launch of a dry run and of a real one."""
+    """Return a text that is equal for the same launch of a dry run and of a real one.
+
+    Options with their default values are left out, as a launch may pass them or not.
+    """
     usual = default_options(target)
     options = {
         name: value

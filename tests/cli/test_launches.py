@@ -123,9 +123,7 @@ def test_a_file_without_a_function_has_its_functions_listed(words: tuple[str, ..
 ONLY_MATRICES = "applies only to matrix kernels (--kernel); leave it out here"
 REFUSED = {
     "explain --cols 781": f"--cols {ONLY_MATRICES}",
-    "explain --measure": f"--measure {ONLY_MATRICES}",
     "sweep --jobs 2": f"--jobs {ONLY_MATRICES}",
-    "tune --measure": f"--measure {ONLY_MATRICES}",
     "compare --block-size 64": f"--block-size {ONLY_MATRICES}",
     "explain --num-warps 6": "num_warps is '6'; give a power of two",
     "explain --option nope=1": "nope is neither a parameter of transpose",

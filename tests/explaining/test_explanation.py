@@ -211,15 +211,18 @@ def test_explain_without_names_takes_both_vendors(monkeypatch: pytest.MonkeyPatc
 
 @pytest.mark.usefixtures("alone")
 def test_explain_measures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`measure` times the explained launch on the GPU at hand, and on no other."""
+    """`measure` times the launch and its best change on the GPU at hand, and on no other."""
     put_here(monkeypatch, "h200")
     monkeypatch.setattr("occupancy_lab.compiling.compile._has_active_driver", lambda: False)
     launches = Launches()
     monkeypatch.setattr("occupancy_lab.measuring.journal.measure_launches", launches)
     explanation = occupancy_lab.explain(cols=781, gpu="h200,mi300x", num_warps=4, measure=True)
     here, elsewhere = explanation.records
-    ((problem, launch),) = launches.asked
+    (problem, launch), (_, changed) = launches.asked
     assert (problem, launch.config, launch.kernel) == (here.problem, here.config, "softmax")
+    best = explanation.cases[0].best
+    assert best is not None
+    assert changed.config == best.record.config
     assert launch.num_programs == here.plan.num_programs
     assert here.measurement is not None
     assert here.row()["us"] == 10.0

@@ -300,7 +300,7 @@ REFUSED = {
     "{kernel} --output tuned.json": "--output would be ignored without --sizes",
     "{kernel} --search": "--search would be ignored without --sizes",
     "{kernel} --sizes {sizes} --top 3": "--top would be ignored beside --sizes",
-    "{kernel} --sizes {sizes} --measure": "--measure applies only to matrix kernels (--kernel);",
+    "{kernel} --sizes {sizes} --measure": "rest on predictions alone",
     "{kernel} --sizes {sizes} --output {sizes}": "sizes.csv",
     "{kernel} --sizes {sizes}": "has the column 'Q', which matmul does not take",
     "--cols 781 --sizes {sizes}": "--sizes describes the launch of a Triton function",

@@ -12,7 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from occupancy_lab.work.asked import distinct
-from occupancy_lab.work.banks import PASS, passes_of_copies, passes_of_warps, wavefronts
+from occupancy_lab.work.banks import (
+    PASS,
+    passes_of_copies,
+    passes_of_warps,
+    served_together,
+    wavefronts,
+)
 from occupancy_lab.work.program import COPY_CYCLES, LOOKUP_CYCLES
 
 LANES = np.arange(32)
@@ -113,6 +119,12 @@ def cycles_of_copies(source: Any, address: Any, asks: Any, size: int) -> float:
     """Return the cycles of a copy whose lines the L1 cache has."""
     written = passes_of_copies(source, address, asks, size) + COPY_CYCLES
     return max(float(distinct(source, asks, size)[2]) + LOOKUP_CYCLES, written)
+
+
+@pytest.mark.parametrize(("size", "threads"), [(1, 32), (4, 32), (8, 16), (12, 8), (16, 8)])
+def test_threads_served_together_divide_a_warp(size: int, threads: int) -> None:
+    """A pass serves a power of two of threads, also where AMD's move 12 bytes each."""
+    assert served_together(size) == threads
 
 
 def test_cycles_of_copies_are_those_that_were_measured() -> None:
