@@ -254,12 +254,18 @@ class NamedKernel(NamedTuple):
 
 def check_elsewhere(kernel: NamedKernel, *, other_triton: bool, measure: bool = False) -> None:
     """Raise InputError if other processes cannot do the requested work with *kernel*."""
-    if other_triton and measure:
-        refuse("--measure launches what the Triton here compiles, and --triton names another one")
+    if measure:
+        check_measured_triton(other_triton=other_triton)
     if other_triton:
         kernel.check_name("another Triton")
     if measure:
         check_measurable(kernel)
+
+
+def check_measured_triton(*, other_triton: bool) -> None:
+    """Raise InputError if what is to be measured is compiled by another Triton."""
+    if other_triton:
+        refuse("--measure launches what the Triton here compiles, and --triton names another one")
 
 
 def check_measurable(kernel: NamedKernel) -> None:

@@ -93,9 +93,7 @@ def _run(asked: Run) -> Ran:
     folder = Path(tempfile.mkdtemp(prefix="notes-"))
     recorder = Recorder(asked.gpu, Store(asked.store), folder, asked.assume, untuned=asked.untuned)
     _ran[:] = [(asked, recorder)]
-    sys.argv = [str(path), *(asked.arguments or ())]
-    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
-    sys.path.insert(0, str(path.resolve().parent))
+    prepare(path, asked.arguments or ())
     seed()
     error: BaseException | None = None
     own = os.getpid()
@@ -135,6 +133,13 @@ def _run(asked: Run) -> Ran:
         recent=recorder.recent,
         feeds=recorder.feeds,
     )
+
+
+def prepare(path: Path, arguments: Sequence[str] = ()) -> None:
+    """Let this process look to the script at *path* as if Python ran it with *arguments*."""
+    sys.argv = [str(path), *arguments]
+    sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: PTH123, SIM115 - for the process's life
+    sys.path.insert(0, str(path.resolve().parent))
 
 
 @contextlib.contextmanager

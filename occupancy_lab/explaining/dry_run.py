@@ -187,11 +187,10 @@ def explain_launch(  # noqa: PLR0913 - one argument per option of the command li
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
     here = None
     if measure:
-        from occupancy_lab.explaining.measured import check_measure
-        from occupancy_lab.measuring.process import gpu_to_measure
+        from occupancy_lab.explaining.measured import checked_gpu
 
-        check_measure(name, warm=warm, other_triton=not compiler.environment.is_running)
-        here = gpu_to_measure(gpus)
+        other_triton = not compiler.environment.is_running
+        here = checked_gpu(gpus, name, warm=warm, other_triton=other_triton)
     described: dict[str, Any] = {
         "signature": signature,
         "constexprs": constexprs,
@@ -229,13 +228,12 @@ def explain_and_time(
 
     Raises InputError, besides what `explain_launch` raises, if they cannot be timed.
     """
-    from occupancy_lab.explaining.measured import check_measure, fastest_measured
-    from occupancy_lab.measuring.process import gpu_to_measure
+    from occupancy_lab.explaining.measured import checked_gpu, fastest_measured
 
     name = kernel if isinstance(kernel, str) else None
-    running = find_environment(asked.get("triton")).is_running
-    check_measure(name, warm=asked.get("warm", False), other_triton=not running)
-    here = gpu_to_measure([gpu for gpu, _ in chosen_gpus(asked.get("gpu"))])
+    gpus = [gpu for gpu, _ in chosen_gpus(asked.get("gpu"))]
+    other_triton = not find_environment(asked.get("triton")).is_running
+    here = checked_gpu(gpus, name, warm=asked.get("warm", False), other_triton=other_triton)
     found = explain_launch(kernel, **asked)
     return fastest_measured(found, str(name), here, most=most, runs=runs)
 

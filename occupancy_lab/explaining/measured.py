@@ -11,23 +11,25 @@ from occupancy_lab.errors import InputError, few_of, refuse
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.neighbours import Neighbour, predicted_us
 from occupancy_lab.gpus import Gpu
+from occupancy_lab.inputs import check_measured_triton
 from occupancy_lab.launch import BoundLaunch
 from occupancy_lab.measuring.launches import LaunchBatch, Wanted, time_launches
+from occupancy_lab.measuring.process import gpu_to_measure
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Measurement
 
-BASE = ("kernel", "launch", "arguments", "constexprs", "options")
-"""What a Record has of a BoundLaunch that identifies its launch."""
 
+def checked_gpu(gpus: Sequence[Gpu], name: str | None, *, warm: bool, other_triton: bool) -> Gpu:
+    """Return this machine's first GPU, to measure launches of the kernel or script *name* on.
 
-def check_measure(name: str | None = "", *, warm: bool, other_triton: bool) -> None:
-    """Raise InputError if a launch of the kernel or script *name* cannot be measured as asked."""
+    Raises InputError if that is not possible as asked, or if the GPU is not among *gpus*.
+    """
     if name is None:
         refuse("--measure needs a kernel named as FILE.py:FUNCTION: another process runs it")
     if warm:
         refuse("--measure times launches with an empty L2 cache; leave out --warm")
-    if other_triton:
-        refuse("--measure launches what the Triton here compiles, and --triton names another one")
+    check_measured_triton(other_triton=other_triton)
+    return gpu_to_measure(gpus)
 
 
 def measured(
@@ -137,7 +139,8 @@ def _with_sizes(record: Record) -> Wanted:
             f"--measure cannot make up tensors for {record.kernel}: {why}; name a function that"
             " makes them and launches the kernel"
         )
-    return Wanted(BoundLaunch(**{name: getattr(record, name) for name in BASE}), sizes=sizes)
+    names = (one.name for one in dataclasses.fields(BoundLaunch))
+    return Wanted(BoundLaunch(**{name: getattr(record, name) for name in names}), sizes=sizes)
 
 
 def with_times(one: Explanation, times: Mapping[int, Measurement]) -> Explanation:

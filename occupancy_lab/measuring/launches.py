@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -157,12 +156,10 @@ def _calls(batch: LaunchBatch) -> Iterator[Callable[[], _Call]]:
 
 
 def _run(source: str) -> None:
-    from occupancy_lab.compiling.script_process import script_function
+    from occupancy_lab.compiling.script_process import prepare, script_function
 
     name, _, entry = source.partition(".py:")
-    path = Path(f"{name}.py")
-    sys.argv = [str(path)]
-    sys.path.insert(0, str(path.resolve().parent))
+    prepare(Path(f"{name}.py"))
     with captured():
         script_function(load_file(kernel_file(source)), source, entry)()
 
@@ -174,6 +171,8 @@ def _noting(texts: Collection[str], target: Target) -> Iterator[dict[str, _Call]
 
     from triton.runtime.jit import JITFunction
 
+    from occupancy_lab.compiling.recorder import in_plain
+
     noted: dict[str, _Call] = {}
     run = JITFunction.run
 
@@ -181,8 +180,6 @@ def _noting(texts: Collection[str], target: Target) -> Iterator[dict[str, _Call]
         result = run(function, *args, grid=grid, warmup=warmup, **kwargs)
         if not warmup:
             with contextlib.suppress(OccupancyLabError):
-                from occupancy_lab.compiling.recorder import in_plain
-
                 launch = launch_of(function, args, kwargs, grid)
                 text = _identity(in_plain(Variant(function, launch)), target)
                 if text in texts and text not in noted and launch.grid is not None:
@@ -193,12 +190,15 @@ def _noting(texts: Collection[str], target: Target) -> Iterator[dict[str, _Call]
         yield noted
 
 
+_usual_options = functools.cache(default_options)  # for every launch of a script
+
+
 def _identity(bound: BoundLaunch, target: Target) -> str:
     """Return a text that is equal for the same launch of a dry run and of a real one.
 
     Options with their default values are left out, as a launch may pass them or not.
     """
-    usual = default_options(target)
+    usual = _usual_options(target)
     options = {
         name: value
         for name, value in bound.options.items()

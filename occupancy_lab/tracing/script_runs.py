@@ -19,7 +19,7 @@ from occupancy_lab.compiling.script import Ran, Run, Script
 from occupancy_lab.errors import refuse
 from occupancy_lab.explaining.commands import OF_SCRIPT
 from occupancy_lab.explaining.explanation import Explanation
-from occupancy_lab.explaining.measured import check_measure, measured
+from occupancy_lab.explaining.measured import checked_gpu, measured
 from occupancy_lab.explaining.script_lines import (
     ScriptLine,
     assumed_words,
@@ -31,7 +31,6 @@ from occupancy_lab.explaining.script_lines import (
 from occupancy_lab.explaining.source import SourceView, SourceViews
 from occupancy_lab.inputs import AskedGpus, chosen_gpus, option_name
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.measuring.process import gpu_to_measure
 from occupancy_lab.notation import constant_word
 from occupancy_lab.options import KNOBS
 from occupancy_lab.record import Record
@@ -205,8 +204,7 @@ def explain_script(  # noqa: PLR0913 - one argument per option of the command li
     gpus = [one for one, _ in chosen_gpus(gpu)]
     here = None
     if measure:
-        check_measure(warm=warm, other_triton=not environment.is_running)
-        here = gpu_to_measure(gpus)
+        here = checked_gpu(gpus, name, warm=warm, other_triton=not environment.is_running)
     traces = []
     for one in gpus:
         with Script(Run(name, one, **how), environment=environment, progress=progress) as script:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from in_process import run
-from stand_ins import Launches
+from stand_ins import CONDITIONS, Launches
 
 from occupancy_lab import explain
 from occupancy_lab.errors import InputError
@@ -15,19 +15,9 @@ from occupancy_lab.explaining import measured as module
 from occupancy_lab.gpus import find_gpu
 from occupancy_lab.measuring import journal, process
 from occupancy_lab.measuring.launches import LaunchBatch
-from occupancy_lab.tracing import script_runs
-from occupancy_lab.values import Conditions, Measurement
+from occupancy_lab.values import Measurement
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-TAKEN = Conditions(
-    device="NVIDIA H200",
-    date="2026-12-01",
-    driver="580",
-    torch="2.13.0",
-    triton="3.7.1",
-    timer="events",
-    l2="cold",
-)
 LAYER_NORM = {
     "kernel": f"{EXAMPLES / 'layer_norm.py'}:layer_norm",
     "signature": "*fp16,*fp16,*fp16,*fp16,*fp32,*fp32,2048,2048,1e-5",
@@ -45,14 +35,14 @@ def timed(monkeypatch: pytest.MonkeyPatch) -> list[LaunchBatch]:
     def time_launches(batch: LaunchBatch) -> list[Measurement]:
         found.append(batch)
         return [
-            Measurement("measured", TAKEN, us=10.0 + place, us_low=9.0, us_high=20.0, runs=30)
+            Measurement("measured", CONDITIONS, us=10.0 + place, us_low=9.0, us_high=20.0, runs=30)
             for place, _ in enumerate(batch.launches)
         ]
 
     here: Callable[[Any], Any] = lambda _gpus: find_gpu("h200")  # noqa: E731 - in two places
     monkeypatch.setattr(module, "time_launches", time_launches)
     monkeypatch.setattr(process, "gpu_to_measure", here)
-    monkeypatch.setattr(script_runs, "gpu_to_measure", here)
+    monkeypatch.setattr(module, "gpu_to_measure", here)
     return found
 
 
@@ -170,7 +160,7 @@ def test_a_launch_without_a_time_says_why(
     monkeypatch: pytest.MonkeyPatch, timed: list[LaunchBatch]
 ) -> None:
     """The page of a launch that failed on the GPU says why."""
-    failed = Measurement("launch failed", TAKEN, "the script made no such launch")
+    failed = Measurement("launch failed", CONDITIONS, "the script made no such launch")
     monkeypatch.setattr(module, "time_launches", lambda batch: [failed] * len(batch.launches))
     found = explain(**LAYER_NORM, grid=4096, measure=True)
     said = "**Not measured** on NVIDIA H200, launch failed: the script made no such launch."
