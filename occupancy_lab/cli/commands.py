@@ -63,7 +63,7 @@ def measure(*, form: str, no_cache: bool, no_resume: bool, **asked: Any) -> None
         options.NOTHING_REMEMBERED,
         options.NOTHING_KEPT,
         options.Ignored(("--top",), beside="--json", without="--measure"),
-        options.Ignored(("--top",), beside="--sizes"),
+        options.Ignored(("--top",), beside="--sizes", without="--measure"),
     ),
 )
 @options.any_launch_options
@@ -127,7 +127,7 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
         from occupancy_lab.files import check_outputs, export
 
         check_outputs({"--output": output}, inputs={"--sizes": asked["sizes"]})
-        found = _tuned_by_size(launch, asked, progress)
+        found = _tuned_by_size(launch, {**asked, "top": top}, progress)
         if output is not None:
             export(Path(output), found.to_json() + "\n")
         print_answer(found, form)
@@ -163,18 +163,17 @@ def tune(  # noqa: PLR0913 - an argument for each option that is not passed on
 
 
 def _tuned_by_size(launch: str, asked: dict[str, Any], progress: dict[str, Any]) -> TunedFile:
-    if asked["measure"]:
-        refuse("--measure has no use here: the choices at several sizes rest on predictions alone")
+    timing = ("measure", "top", "runs") if asked["measure"] else ()
     if not options.is_script(launch):
         from occupancy_lab.tuning.by_size import tune_sizes
 
-        given = options.of_launch(launch, asked, "gpu", "sizes", "search")
+        given = options.of_launch(launch, asked, "gpu", "sizes", "search", *timing)
         return tune_sizes(**given, **progress)
     from occupancy_lab.tracing.script_runs import check_described
     from occupancy_lab.tuning.of_script import tune_script
 
-    given = options.of_launch(launch, asked, "gpu", "sizes", "search", "kernel")
-    if options.is_written("top"):
+    given = options.of_launch(launch, asked, "gpu", "sizes", "search", "kernel", *timing)
+    if options.is_written("top") and not asked["measure"]:
         refuse(f"--top would be ignored for {launch}, whose sizes are all shown")
     check_described(launch, given, tune_script)
     return tune_script(launch, **{**given, "kernel": asked["kernel"]}, **progress)

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,7 +23,7 @@ from occupancy_lab.compiling.compile import compile_launch, failure_of, own_cach
 from occupancy_lab.compiling.compiler import Compilation
 from occupancy_lab.compiling.dry_gpu import offline_torch
 from occupancy_lab.compiling.held import with_values, written_parameters
-from occupancy_lab.compiling.inductor import compiled_models
+from occupancy_lab.compiling.inductor import Configured, compiled_models
 from occupancy_lab.compiling.notes import (
     Began,
     Compiled,
@@ -350,25 +350,19 @@ class Recorder:
             return [dataclasses.replace(one, tuned={}) for one in found]
         return list(variants(compared, args, kwargs, grid))
 
-    def _launched_compiled(
-        self,
-        function: Any,
-        configurations: list[tuple[dict[str, Any], tuple[int, ...]]],
-        args: tuple[Any, ...],
-    ) -> None:
+    def _launched_compiled(self, function: Any, configurations: Sequence[Configured]) -> None:
         """Note the launch of a kernel of torch.compile, in each of its *configurations*."""
         found = []
-        for keywords, grid in configurations:
-            names = [name for name in function.arg_names if name not in keywords]
-            named = dict(zip(names, args, strict=False))
+        for one in configurations:
             with contextlib.suppress(EmptyGridError):
-                launch = launch_of(function, (), {**named, **keywords}, grid)
-                found.append(Variant(function, launch, keywords if len(configurations) > 1 else {}))
+                launch = launch_of(function, (), {**one.arguments, **one.tuned}, one.grid)
+                tuned = one.tuned if len(configurations) > 1 else {}
+                found.append(Variant(function, launch, tuned))
         if found:
-            self._note_given(found, (), named)
+            self._note_given(found, (), configurations[-1].arguments)
 
     def _note_given(
-        self, found: list[Variant], args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, found: list[Variant], args: tuple[Any, ...], kwargs: Mapping[str, Any]
     ) -> None:
         """Note a launch with the values of its tensors; forget those that it overwrites."""
         from occupancy_lab.compiling.gpu_tensors import forget, values_of

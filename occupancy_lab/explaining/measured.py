@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from occupancy_lab.arguments import Plain, Pointer
+from occupancy_lab.arguments import Pointer
 from occupancy_lab.errors import InputError, few_of, refuse
 from occupancy_lab.explaining.explanation import Explanation
 from occupancy_lab.explaining.neighbours import Neighbour, predicted_us
 from occupancy_lab.gpus import Gpu
 from occupancy_lab.inputs import check_measured_triton
 from occupancy_lab.launch import BoundLaunch
-from occupancy_lab.measuring.launches import LaunchBatch, Wanted, time_launches
-from occupancy_lab.measuring.process import gpu_to_measure
+from occupancy_lab.measuring.launches import LaunchBatch, Wanted, passed, time_launches
+from occupancy_lab.measuring.process import DEFAULT_RUNS, gpu_to_measure
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.values import Measurement
 
@@ -54,7 +54,7 @@ def measured(
     for record in (record for one in found for record in best_changes(one, gpu)):
         with contextlib.suppress(InputError):
             wanted[id(record)] = _wanted(record, made)
-    batch = LaunchBatch(source, gpu.target, tuple(wanted.values()))
+    batch = LaunchBatch(source, tuple(wanted.values()))
     times = failures | dict(zip(wanted, time_launches(batch), strict=True))
     return [with_times(one, times) for one in found]
 
@@ -68,9 +68,22 @@ def fastest_measured(
     cannot be made up.
     """
     fastest = sorted(launches_on(found, gpu), key=predicted_us)[:most]
-    wanted = tuple(_wanted(record, None) for record in fastest)
-    times = time_launches(LaunchBatch(source, gpu.target, wanted, runs))
+    times = times_of(fastest, source, runs=runs)
     return with_times(found, dict(zip(map(id, fastest), times, strict=True)))
+
+
+def times_of(
+    records: Sequence[Record],
+    source: str,
+    made: Sequence[BoundLaunch] | None = None,
+    runs: int = DEFAULT_RUNS,
+) -> list[Measurement]:
+    """Return a measurement of each of *records*, timed *runs* times; the rest is as in `measured`.
+
+    Raises InputError if tensors cannot be made up.
+    """
+    wanted = tuple(_wanted(record, made) for record in records)
+    return time_launches(LaunchBatch(source, wanted, runs))
 
 
 def launches_on(one: Explanation, gpu: Gpu) -> list[Record]:
@@ -86,39 +99,24 @@ def best_changes(one: Explanation, gpu: Gpu) -> list[Record]:
 
 
 def _wanted(record: Record, made: Sequence[BoundLaunch] | None) -> Wanted:
-    """Return how to launch *record*: as a change of the launches *made*, or with made-up tensors.
+    """Return how to launch *record*: with the tensors of the launches *made*, or made-up ones.
 
     Raises InputError if neither is possible.
     """
-    return _with_sizes(record) if made is None else _change(record, made)
-
-
-def _change(record: Record, made: Iterable[BoundLaunch]) -> Wanted:
-    """Return *record* as a change of one of the launches *made* by a script.
-
-    Raises InputError if it differs from each in more than constexprs, options and the grid.
-    """
-
-    def numbers(one: BoundLaunch) -> dict[str, object]:
-        return {name: value for name, value in one.arguments.items() if name not in one.constexprs}
-
-    def changes(one: BoundLaunch) -> dict[str, Plain]:
-        before, after = {**one.arguments, **one.options}, {**record.arguments, **record.options}
-        return {
-            name: after.get(name)
-            for name in (*before, *(after.keys() - before))
-            if before.get(name) != after.get(name)
-        }
-
-    alike = [one for one in made if one.kernel == record.kernel and numbers(one) == numbers(record)]
-    if not alike:
+    if made is None:
+        return Wanted(_bound(record), _sizes(record))
+    if not any(passed(record) == passed(one) for one in made):
         refuse("the script passes no tensors for such arguments")
-    nearest = min(alike, key=lambda one: (len(changes(one)), one.launch.grid != record.launch.grid))
-    return Wanted(nearest, changes(nearest), record.launch.grid)
+    return Wanted(_bound(record))
 
 
-def _with_sizes(record: Record) -> Wanted:
-    """Return *record* with the bytes of each tensor; raise InputError if they are not known."""
+def _bound(record: Record) -> BoundLaunch:
+    names = (one.name for one in dataclasses.fields(BoundLaunch))
+    return BoundLaunch(**{name: getattr(record, name) for name in names})
+
+
+def _sizes(record: Record) -> dict[str, int]:
+    """Return the bytes of each tensor of *record*; raise InputError if they are not known."""
     tensors = [name for name, one in record.arguments.items() if isinstance(one, Pointer)]
     counts, why = record.counts, ""
     if record.launch.grid is None or counts is None:
@@ -139,8 +137,7 @@ def _with_sizes(record: Record) -> Wanted:
             f"--measure cannot make up tensors for {record.kernel}: {why}; name a function that"
             " makes them and launches the kernel"
         )
-    names = (one.name for one in dataclasses.fields(BoundLaunch))
-    return Wanted(BoundLaunch(**{name: getattr(record, name) for name in names}), sizes=sizes)
+    return sizes
 
 
 def with_times(one: Explanation, times: Mapping[int, Measurement]) -> Explanation:

@@ -1,27 +1,28 @@
 """Times launches of any kernel on this machine's GPU, with a script's tensors or with made-up ones.
 
-A process of its own really runs the script's function. Then it repeats the launches that are asked
-for, with the tensors that the function passed, as the function left them. A kernel that was
-described in words gets tensors of as many bytes as the launch was counted to touch.
+A process of its own really runs the script's function. Then it makes the launches that are asked
+for, with the tensors that the function passed to the same kernel, as the function left them. A
+kernel that was described in words gets tensors of as many bytes as the launch was counted to touch.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from occupancy_lab.arguments import Dtype, Plain, Pointer
-from occupancy_lab.compiling.offline import default_options
+from occupancy_lab.compiling.inductor import Configured, launched_models
 from occupancy_lab.compiling.script import names_script
 from occupancy_lab.errors import OccupancyLabError, refuse
 from occupancy_lab.kernel import Variant, changed, innermost, kernel_file, load_file, load_function
 from occupancy_lab.launch import BoundLaunch, launch_of
 from occupancy_lab.measuring.process import DEFAULT_RUNS, TIMEOUT, measuring_child
-from occupancy_lab.values import Measurement, Target
+from occupancy_lab.values import Measurement
 from occupancy_lab.workers.child import captured, serve
 from occupancy_lab.workers.messages import from_line, to_line
 
@@ -34,13 +35,8 @@ class Wanted:
     """A launch that is to be timed."""
 
     launch: BoundLaunch
-    """The launch as the script makes it, or as it was described."""
-    changes: Mapping[str, Plain] = field(default_factory=dict)
-    """Other values of constexprs and options; None for an option that is left out."""
-    grid: tuple[int, ...] | None = None
-    """The grid with the changes; None for the launch's own."""
     sizes: Mapping[str, int] = field(default_factory=dict)
-    """The bytes of each tensor that is to be made up; empty for a script's launch."""
+    """The bytes of each tensor that is to be made up; empty for the tensors of a script."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +45,6 @@ class LaunchBatch:
 
     source: str
     """`file.py:function`: a script's function, or a kernel."""
-    target: Target
     launches: tuple[Wanted, ...]
     runs: int = DEFAULT_RUNS
 
@@ -81,13 +76,6 @@ class _Call:
 
     def __call__(self) -> None:
         self.function[self.grid](*self.arguments, **self.keywords)
-
-    def with_changes(self, wanted: Wanted) -> _Call:
-        changes = wanted.changes
-        arguments, keywords = changed(self.function, self.arguments, self.keywords, changes)
-        left_out = {name for name, value in changes.items() if value is None}
-        keywords = {name: value for name, value in keywords.items() if name not in left_out}
-        return _Call(self.function, arguments, keywords, wanted.grid or self.grid)
 
     @property
     def kept(self) -> tuple[torch.Tensor, ...]:
@@ -131,13 +119,12 @@ def _measured(batch: LaunchBatch) -> list[Measurement]:
 def _calls(batch: LaunchBatch) -> Iterator[Callable[[], _Call]]:
     """Return for each launch of *batch* a function that returns how it is made.
 
-    That raises InputError if the script makes no such launch.
+    That raises InputError if the script launches the kernel with no such arguments.
     """
     if not names_script(batch.source):
         kernel = innermost(load_function(batch.source)[0])
         return (functools.partial(_with_tensors, kernel, one) for one in batch.launches)
-    texts = [_identity(one.launch, batch.target) for one in batch.launches]
-    with _noting(texts, batch.target) as noted:
+    with _noting({passed(one.launch) for one in batch.launches}) as noted:
         try:
             _run(batch.source)
         except BaseException as error:  # noqa: BLE001 - a script may raise anything
@@ -145,14 +132,14 @@ def _calls(batch: LaunchBatch) -> Iterator[Callable[[], _Call]]:
         else:
             ended = ""
 
-    def made(text: str, wanted: Wanted) -> _Call:
-        if text not in noted:
+    def made(wanted: BoundLaunch) -> _Call:
+        alike = noted.get(passed(wanted))
+        if not alike:
             refuse(f"{batch.source} made no such launch on this GPU{ended}")
-        return noted[text].with_changes(wanted)
+        launched, call = min(alike, key=lambda one: len(_changes(one[0], wanted)))
+        return _changed(call, _changes(launched, wanted), wanted.launch.grid or call.grid)
 
-    return (
-        functools.partial(made, text, one) for text, one in zip(texts, batch.launches, strict=True)
-    )
+    return (functools.partial(made, one.launch) for one in batch.launches)
 
 
 def _run(source: str) -> None:
@@ -165,63 +152,82 @@ def _run(source: str) -> None:
 
 
 @contextlib.contextmanager
-def _noting(texts: Collection[str], target: Target) -> Iterator[dict[str, _Call]]:
-    """Yield the launches of the block that *texts* identify, each when it is first made."""
+def _noting(texts: Collection[str]) -> Iterator[Mapping[str, list[tuple[BoundLaunch, _Call]]]]:
+    """Yield the different launches of the block by what they pass, which is among *texts*."""
     from unittest import mock
 
     from triton.runtime.jit import JITFunction
 
     from occupancy_lab.compiling.recorder import in_plain
 
-    noted: dict[str, _Call] = {}
+    noted: dict[str, list[tuple[BoundLaunch, _Call]]] = defaultdict(list)
     run = JITFunction.run
+
+    def note(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], grid: Any) -> None:
+        with contextlib.suppress(OccupancyLabError):
+            launch = launch_of(function, args, kwargs, grid)
+            bound = in_plain(Variant(function, launch))
+            text = passed(bound)
+            is_new = text in texts and all(_changes(one, bound) for one, _ in noted[text])
+            if is_new and launch.grid is not None:
+                noted[text].append((bound, _Call(function, args, kwargs, launch.grid)))
 
     def run_and_note(function: Any, *args: Any, grid: Any, warmup: bool, **kwargs: Any) -> Any:
         result = run(function, *args, grid=grid, warmup=warmup, **kwargs)
         if not warmup:
-            with contextlib.suppress(OccupancyLabError):
-                launch = launch_of(function, args, kwargs, grid)
-                text = _identity(in_plain(Variant(function, launch)), target)
-                if text in texts and text not in noted and launch.grid is not None:
-                    noted[text] = _Call(function, args, kwargs, launch.grid)
+            note(function, args, kwargs, grid)
         return result
 
-    with mock.patch.object(JITFunction, "run", run_and_note):
+    def note_compiled(function: Any, configurations: Sequence[Configured]) -> None:
+        for one in configurations:
+            note(function, (), {**one.arguments, **one.tuned}, one.grid)
+
+    with mock.patch.object(JITFunction, "run", run_and_note), launched_models(note_compiled):
         yield noted
 
 
-_usual_options = functools.cache(default_options)  # for every launch of a script
+def passed(bound: BoundLaunch) -> str:
+    """Return a text that is equal for launches of a kernel with the same tensors and numbers."""
+    others = bound.arguments.keys() - bound.constexprs
+    return repr((bound.kernel, sorted((name, bound.arguments[name]) for name in others)))
 
 
-def _identity(bound: BoundLaunch, target: Target) -> str:
-    """Return a text that is equal for the same launch of a dry run and of a real one.
-
-    Options with their default values are left out, as a launch may pass them or not.
-    """
-    usual = _usual_options(target)
-    options = {
-        name: value
-        for name, value in bound.options.items()
-        if value is not None and value != usual.get(name)
+def _changes(launched: BoundLaunch, wanted: BoundLaunch) -> dict[str, Plain]:
+    """Return the constexprs and options that differ; None for an option that is left out."""
+    before = {**launched.arguments, **launched.options}
+    after = {**wanted.arguments, **wanted.options}
+    return {
+        name: after.get(name)
+        for name in (*before, *(after.keys() - before))
+        if before.get(name) != after.get(name)
     }
-    return repr(
-        (bound.kernel, sorted(bound.arguments.items()), sorted(options.items()), bound.launch.grid)
-    )
+
+
+def _changed(call: _Call, changes: Mapping[str, Plain], grid: tuple[int, ...]) -> _Call:
+    given = {name: _value(value) for name, value in changes.items()}
+    arguments, keywords = changed(call.function, call.arguments, call.keywords, given)
+    names = call.function.arg_names
+    left_out = {name for name, value in changes.items() if value is None and name not in names}
+    keywords = {name: value for name, value in keywords.items() if name not in left_out}
+    return _Call(call.function, arguments, keywords, grid)
+
+
+def _value(value: Plain) -> Any:
+    """Return what a launch passes for a value that is no tensor."""
+    import triton.language as tl
+
+    return tl.dtype(value.triton_name) if isinstance(value, Dtype) else value
 
 
 def _with_tensors(kernel: Any, wanted: Wanted) -> _Call:
-    import triton.language as tl
-
-    def passed(name: str, value: Plain) -> Any:
-        if isinstance(value, Dtype):
-            return tl.dtype(value.triton_name)
-        if isinstance(value, Pointer):
-            return _made_up(name, value.dtype, wanted.sizes.get(name, 0), aligned=value.aligned)
-        return value
-
     launch, grid = wanted.launch, wanted.launch.launch.grid
     assert grid is not None  # noqa: S101 - `measured` refuses such launches
-    arguments = {name: passed(name, value) for name, value in launch.arguments.items()}
+    arguments = {
+        name: _made_up(name, value.dtype, wanted.sizes.get(name, 0), aligned=value.aligned)
+        if isinstance(value, Pointer)
+        else _value(value)
+        for name, value in launch.arguments.items()
+    }
     return _Call(kernel, (), {**arguments, **launch.options}, grid)
 
 

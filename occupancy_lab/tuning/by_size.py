@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,21 +15,25 @@ from occupancy_lab.asked import check_assumed
 from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiled_records import check_trips, compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
+from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse
 from occupancy_lab.explaining.dry_run import asked_of, opened, variants_of
 from occupancy_lab.explaining.duration import why_no_time
 from occupancy_lab.explaining.grids import GRID, doing_less, moved_bytes, reduces_otherwise
+from occupancy_lab.explaining.measured import checked_gpu, times_of
+from occupancy_lab.explaining.neighbours import predicted_us
 from occupancy_lab.gpus import Gpu
-from occupancy_lab.inputs import AskedGpus
+from occupancy_lab.inputs import AskedGpus, Integer, whole_number
 from occupancy_lab.kernel import Variant, as_compared, autotuner_of, innermost, without_autotuner
 from occupancy_lab.launch import BoundLaunch, constant_text
+from occupancy_lab.measuring.process import DEFAULT_RUNS
 from occupancy_lab.notation import Parameters, split
 from occupancy_lab.options import KNOBS
-from occupancy_lab.prediction import Prediction
 from occupancy_lab.record import Failed, Record
 from occupancy_lab.signature import LaunchLine, Words, read_assumed
+from occupancy_lab.tuning.choice import TOP
 from occupancy_lab.tuning.sizes import AskedSizes, launches_at, read_sizes, with_values
 from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, TunedLaunch, in_file, text_of
 
@@ -50,6 +55,22 @@ class Candidate:
     variant: Variant
 
 
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How the best predicted configurations at each size are timed."""
+
+    gpu: Gpu
+    """This machine's GPU, the only one on which they are timed."""
+    source: str
+    """The kernel or the script, `file.py:function`."""
+    most: int
+    """How many at each size."""
+    runs: int
+    """The timed launches of each."""
+    made: tuple[BoundLaunch, ...] | None = None
+    """The launches of a script, whose tensors are used; None makes tensors up."""
+
+
 Run: TypeAlias = "tuple[Candidate, Record | Failed]"
 """A configuration at a size, and its outcome on a GPU."""
 
@@ -62,6 +83,9 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     gpu: AskedGpus | None = None,
     assume: Words = (),
     warm: bool = False,
+    measure: bool = False,
+    top: Integer = TOP,
+    runs: Integer = DEFAULT_RUNS,
     triton: str | None = None,
     cache: bool = True,
     compile_timeout: float | None = COMPILE_TIMEOUT,
@@ -71,8 +95,10 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
 ) -> TunedFile:
     """Return the configuration of *kernel* that is predicted to be fastest, by GPU and size.
 
-    Nothing is launched. The compared configurations are those of the kernel's autotuner or, without
-    one, the given values of constexprs and options; with *search* also others near the best.
+    The compared configurations are those of the kernel's autotuner or, without one, the given
+    values of constexprs and options; with *search* also others near the best. Nothing is launched,
+    except with *measure*: then the *top* best predicted of each size are timed on this machine's
+    GPU, with made-up tensors, at least *runs* times each, and the fastest of them is chosen.
 
     *sizes* is the path of a CSV file whose first line names arguments of the kernel and whose other
     lines have a size each, or it has the arguments of each size by name. *described* has signature,
@@ -86,6 +112,7 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     """
     how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
+    timing = timing_on(gpus, name, top, runs, warm=warm, triton=triton) if measure else None
     kernel = as_compared(kernel)
     described = {"signature": None, "constexprs": (), "options": (), **described}
     if search and autotuner_of(kernel) is None:
@@ -102,7 +129,26 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     keys = [one.key for one in gpus]
     by = {"compilers": dict.fromkeys(keys, compiler), "given": dict.fromkeys(keys, found)}
     own: dict[str, Any] = {"gpus": gpus, "assume": assumed, "warm": warm, "name": name, **by}
+    own["timing"] = timing
     return _described(kernel, described, lines, **own).tune(search=search)
+
+
+def timing_on(  # noqa: PLR0913 - what decides whether it is possible
+    gpus: Sequence[Gpu],
+    source: str | None,
+    top: Integer,
+    runs: Integer,
+    *,
+    warm: bool,
+    triton: str | None,
+) -> Timing:
+    """Return how to time launches of *source* on this machine's GPU; InputError if it cannot be."""
+    other_triton = not find_environment(triton).is_running
+    here = checked_gpu(gpus, source, warm=warm, other_triton=other_triton)
+    top, runs = whole_number("top", top), whole_number("runs", runs)
+    if top < 1:
+        refuse(f"top is {top}; at least 1 configuration of each size is measured")
+    return Timing(here, str(source), top, runs)
 
 
 def _described(
@@ -177,6 +223,8 @@ class Tuner:
     """Whether a program makes the launches, so that their times are as a profiler gives them."""
     at_any_size: bool = False
     """Whether there are launches at other sizes than those that are given."""
+    timing: Timing | None = None
+    """None times nothing."""
 
     def tune(self, *, search: bool) -> TunedFile:
         """Return the configuration that is predicted to be fastest, by GPU and size.
@@ -199,6 +247,8 @@ class Tuner:
                 found, is_whole = self._searched(runs, gpu, tiles)
                 runs += found
                 stopped += [] if is_whole else [gpu.key]
+            if self.timing is not None and self.timing.gpu.key == gpu.key:
+                runs = _timed(runs, self.timing)
             best, without = _best(sizes, runs, gpu, len(candidates), tiles)
             if best:
                 chosen[gpu.key] = best
@@ -282,12 +332,12 @@ class Tuner:
         is_whole = True
         while True:
             near: dict[str, list[tuple[Settings, Size, Record | Failed]]] = {}
-            for size, (best, record, _) in _fastest(runs).items():
+            for size, (best, fastest) in _fastest(runs).items():
                 if (size, _key(best.config)) not in grown:
                     grown.add((size, _key(best.config)))
-                    for config in neighbours(best.config, tiles if _is_counted(record) else ()):
+                    for config in neighbours(best.config, tiles if _is_counted(fastest) else ()):
                         if (size, key := _key(config)) not in tried:
-                            near.setdefault(key, []).append((config, best.size, record))
+                            near.setdefault(key, []).append((config, best.size, fastest))
             left = SEARCHED - len(compiled) + len({_key(one.config) for one, _ in given})
             new = [key for key in near if key not in compiled]
             is_whole = is_whole and len(new) <= left
@@ -306,6 +356,30 @@ class Tuner:
             for (candidate, run), (_, record) in zip(found, made, strict=True):
                 if _does_as(record, run):
                     runs.append((candidate, run))
+
+
+def _timed(runs: Sequence[Run], timing: Timing) -> list[Run]:
+    """Return *runs* with measured times of the best predicted at each size.
+
+    Where none of them can be launched, all runs of the size have the reason.
+    """
+    at_size: dict[str, list[Record]] = defaultdict(list)
+    for candidate, run in runs:
+        if isinstance(run, Record) and run.prediction is not None:
+            at_size[text_of(candidate.size)].append(run)
+    best = [sorted(some, key=predicted_us)[: timing.most] for some in at_size.values()]
+    chosen = [*itertools.chain.from_iterable(best)]
+    times = times_of(chosen, timing.source, timing.made, timing.runs)
+    measured = dict(zip(map(id, chosen), times, strict=True))
+    for some, tried in zip(at_size.values(), best, strict=True):
+        if all(measured[id(run)].us is None for run in tried):
+            measured |= dict.fromkeys(map(id, some), measured[id(tried[0])])
+    return [
+        (one, dataclasses.replace(run, measurement=measured.get(id(run))))
+        if isinstance(run, Record)
+        else (one, run)
+        for one, run in runs
+    ]
 
 
 def _settings(
@@ -346,14 +420,22 @@ def _tiles(candidates: Sequence[Candidate]) -> tuple[str, ...]:
     return BoundLaunch.of(first.function, first.launch).tiles
 
 
-def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record | Failed, Prediction]]:
-    found: dict[str, tuple[Candidate, Record | Failed, Prediction]] = {}
+def _fastest(runs: Sequence[Run]) -> dict[str, tuple[Candidate, Record]]:
+    """Return the fastest at each size: as measured or, if nothing was measured, by prediction."""
+    found: dict[str, tuple[tuple[bool, float], Candidate, Record]] = {}
     for candidate, run in runs:
-        if (time := run.prediction) is not None:
+        if isinstance(run, Record) and (rank := _rank(run)) is not None:
             size = text_of(candidate.size)
-            if size not in found or time.us < found[size][2].us:
-                found[size] = candidate, run, time
-    return found
+            if size not in found or rank < found[size][0]:
+                found[size] = rank, candidate, run
+    return {size: (candidate, run) for size, (_, candidate, run) in found.items()}
+
+
+def _rank(run: Record) -> tuple[bool, float] | None:
+    """Return what is least for the fastest; None for a launch that has no time or failed."""
+    if run.measurement is None:
+        return None if run.prediction is None else (True, run.prediction.us)
+    return None if run.measurement.us is None else (False, run.measurement.us)
 
 
 def _best(
@@ -372,15 +454,19 @@ def _best(
     known = {(text_of(one.size), _key(one.config, tiles)) for one, _ in runs[:given]}
     chosen, without = [], []
     for size in sizes:
-        if text_of(size) not in fastest:
-            reason = _why_not([run for one, run in runs if one.size == size], gpu)
-            without.append(LeftOut(gpu.key, reason, size))
+        at_size = [run for one, run in runs if one.size == size]
+        if text_of(size) not in own:
+            without.append(LeftOut(gpu.key, _why_not(at_size, gpu), size))
             continue
-        candidate, run, time = fastest[text_of(size)]
-        if sum(one.size == size for one, _ in runs) > 1:
+        candidate, run = fastest[text_of(size)]
+        time, measured = run.prediction, run.measurement
+        assert time is not None  # noqa: S101 - it has a rank
+        if len(at_size) > 1:
             time = time.as_chosen
         us, low, high = (round(one, 3) for one in (time.us, time.low_us, time.high_us))
         one = TunedLaunch(size, candidate.config, us, low, high, time.bound)
+        if measured is not None:
+            one = dataclasses.replace(one, us=measured.us)
         if tiles and (text_of(size), _key(candidate.config, tiles)) not in known:
             best = own[text_of(size)][0].config
             one = dataclasses.replace(one, only=_numbers(run), elsewhere=best)
@@ -394,6 +480,9 @@ def _why_not(runs: Sequence[Record | Failed], gpu: Gpu) -> str:
     if gpu.multiprocessors is None:
         return f"{gpu.title} is an architecture, not a GPU; name a GPU, such as h100"
     records = [run for run in runs if isinstance(run, Record)]
+    measured = [run.measurement for run in records if run.measurement is not None]
+    if measured:
+        return f"not one of the best predicted could be launched; the first: {measured[0].reason}"
     if records:
         return why_no_time(records[0]).replace("`", "").rstrip(".")
     failed = next(run for run in runs if isinstance(run, Failed))

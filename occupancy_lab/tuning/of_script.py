@@ -35,10 +35,19 @@ from occupancy_lab.explaining.script_lines import (
     variant_with,
 )
 from occupancy_lab.gpus import Gpu
-from occupancy_lab.inputs import AskedGpus, chosen_gpus
+from occupancy_lab.inputs import AskedGpus, Integer, chosen_gpus
 from occupancy_lab.launch import BoundLaunch
+from occupancy_lab.measuring.process import DEFAULT_RUNS
 from occupancy_lab.signature import Words
-from occupancy_lab.tuning.by_size import Candidate, Settings, Tuner, as_values
+from occupancy_lab.tuning.by_size import (
+    Candidate,
+    Settings,
+    Timing,
+    Tuner,
+    as_values,
+    timing_on,
+)
+from occupancy_lab.tuning.choice import TOP
 from occupancy_lab.tuning.tuned_file import LeftOut, Size, TunedFile, in_file, text_of
 
 Values = Mapping[str, tuple[Any, ...]]
@@ -64,14 +73,19 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
     options: Words = (),
     assume: Words = (),
     warm: bool = False,
+    measure: bool = False,
+    top: Integer = TOP,
+    runs: Integer = DEFAULT_RUNS,
 ) -> TunedFile:
     """Return the fastest predicted configuration of a kernel that `file.py:function` launches.
 
     The function, which can be called without arguments, is run without a GPU, as by
-    `explain_script`, and nothing is launched. Each size that it launches has a choice on each GPU.
-    Sizes are told apart by the whole numbers that the launches pass and by their constexprs, where
-    these differ; strides count only where nothing else tells launches apart. Of launches of one
-    size the first counts.
+    `explain_script`. Nothing is launched, except with *measure*: then the function also runs on
+    this machine's GPU, and the best predicted are timed with its tensors, as by `tune_sizes`.
+
+    Each size that it launches has a choice on each GPU. Sizes are told apart by the whole numbers
+    that the launches pass and by their constexprs, where these differ; strides count only where
+    nothing else tells launches apart. Of launches of one size the first counts.
 
     *kernel* is the name of the kernel; it is needed if several can be tuned. *search* is as
     `tune_sizes` takes it. All other arguments are those of `explain_script`; where *constexprs*,
@@ -86,6 +100,7 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
     how |= {"seconds": compile_timeout, "compile_seconds": compile_timeout, "untuned": True}
     by: dict[str, Any] = {"environment": find_environment(triton), "progress": progress}
     gpus = [one for one, _ in chosen_gpus(gpu)]
+    timing = timing_on(gpus, name, top, runs, warm=warm, triton=triton) if measure else None
     with contextlib.ExitStack() as stack:
         scripts = [stack.enter_context(Script(Run(name, one, **how), **by)) for one in gpus]
         for script in scripts:
@@ -98,7 +113,10 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
         calls = _of_kernel(name, [*_calls(scripts)], kernel, chosen, search=search)
         _check_dtypes(name, calls)
         there = [one for one in gpus if any(call.script.gpu is one for call in calls)]
-        tuner = _tuner(there, calls, search=search, assume=read_assumed_of(every, words), warm=warm)
+        if timing is not None:
+            timing = dataclasses.replace(timing, made=tuple(one.bound for one in every))
+        own: dict[str, Any] = {"assume": read_assumed_of(every, words), "warm": warm}
+        tuner = _tuner(there, calls, search=search, timing=timing, **own)
         try:
             found = tuner.tune(search=search)
         finally:
@@ -249,7 +267,14 @@ def _is_stride(name: str) -> bool:
     return "stride" in name.lower()
 
 
-def _tuner(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool, **how: Any) -> Tuner:
+def _tuner(
+    gpus: Sequence[Gpu],
+    calls: Sequence[_Call],
+    *,
+    search: bool,
+    timing: Timing | None,
+    **how: Any,
+) -> Tuner:
     of_gpus = [[one for one in calls if one.script.gpu is gpu] for gpu in gpus]
     numbers = [[one.numbers for one in own] for own in of_gpus]
     names = size_names(numbers, dict.fromkeys(name for one in calls for name in one.passed))
@@ -278,7 +303,8 @@ def _tuner(gpus: Sequence[Gpu], calls: Sequence[_Call], *, search: bool, **how: 
         given=given,
         at=at,
         passed={name: arguments[name] for name in call.passed},
-        in_program=True,
+        in_program=timing is None,
+        timing=timing,
         instead="leave {tiles} to the launch line, and let the grid follow what is tuned",
         **how,
     )

@@ -37,7 +37,7 @@ def text_of(size: Size) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TunedLaunch:
-    """The configuration that is predicted to be fastest at one size on one GPU."""
+    """The fastest configuration at one size on one GPU, as predicted or measured."""
 
     sizes: Size
     config: Mapping[str, Any]
@@ -52,6 +52,8 @@ class TunedLaunch:
     when the launch was checked to do its work. None: the author vouches for any numbers."""
     elsewhere: Mapping[str, Any] = field(default_factory=dict)
     """The author's best configuration, for every launch that differs from `only`."""
+    us: float | None = None
+    """The measured time, for which it was chosen; None if it was chosen by prediction."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,9 +189,17 @@ def in_file(value: Any) -> Any:
 
 
 def _answer(file: TunedFile) -> Iterator[str]:
+    measured = [
+        find_gpu(key).title
+        for key, launches in file.gpus.items()
+        if any(one.us is not None for one in launches)
+    ]
     yield (
         f"Compiled with Triton {file.triton}; the configuration of each size is the one that is"
         " predicted to take least, and nothing was launched."
+        if not measured
+        else f"Compiled with Triton {file.triton}; the best predicted configurations of each size"
+        f" were launched on {listed(measured)}, and the one that took least is chosen."
     )
     for gpu, left in itertools.groupby(file.left_out, key=lambda one: one.gpu):
         first, *others = left
@@ -204,7 +214,7 @@ def _answer(file: TunedFile) -> Iterator[str]:
 
 def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
     names = _settings(launches, alike=False)
-    several = not any(_range(launches))
+    several, measured = not any(_range(launches)), any(one.us is not None for one in launches)
     rows = []
     for one in launches:
         low, high = one.predicted_low_us, one.predicted_high_us
@@ -212,8 +222,10 @@ def _table(sizes: Sequence[str], launches: Sequence[TunedLaunch]) -> Table:
         if several and low is not None and high is not None:
             time += f" ({cell(low)} to {cell(high)})"
         values = [*(one.sizes[name] for name in sizes), *(one.config.get(name) for name in names)]
-        rows.append((*(literal(str(value)) for value in values), time, part_cell(one.bound)))
-    headers = (*map(literal, (*sizes, *names)), "us", "bound")
+        times = (cell(one.us), time) if measured else (time,)
+        rows.append((*(literal(str(value)) for value in values), *times, part_cell(one.bound)))
+    of_times = ("us measured", "us predicted") if measured else ("us",)
+    headers = (*map(literal, (*sizes, *names)), *of_times, "bound")
     return Table(headers, tuple(rows))
 
 

@@ -50,8 +50,7 @@ def test_each_launch_of_a_script_is_measured(timed: list[LaunchBatch]) -> None:
     """Each configuration of an autotuner and each other launch is measured, and shown so."""
     found = explain(kernel=f"{EXAMPLES / 'step.py'}:main", gpu="h200", measure=True)
     (batch,) = timed
-    names = [one.launch.kernel for one in batch.launches if not one.changes]
-    assert names == ["layer_norm", *["matmul"] * 4]
+    assert [one.launch.kernel for one in batch.launches][:5] == ["layer_norm", *["matmul"] * 4]
     us = [record.measurement.us for line in found.lines for record in line.run.records]
     assert us == [10.0, 11.0, 12.0, 13.0, 14.0]
     norm, matmul = (line.run.to_document().to_markdown() for line in found.lines)
@@ -88,9 +87,50 @@ def test_a_sweep_and_a_tune_measure_any_kernel(timed: list[LaunchBatch]) -> None
     page = run("tune", *options, "--top", "2").stdout
     assert "Fastest measured: layer_norm, " in page
     assert [(len(batch.launches), batch.runs) for batch in timed] == [(3, 7), (2, 7)]
-    refused = run("tune", f"{EXAMPLES / 'step.py'}:main", "--gpu", "h200", "--measure")
-    assert refused.returncode == 2
-    assert "rest on predictions alone" in refused.stderr
+
+
+def test_choices_at_several_sizes_are_measured(timed: list[LaunchBatch], tmp_path: Path) -> None:
+    """At each size the best predicted are launched, and the one that took least is chosen."""
+    sizes = tmp_path / "sizes.csv"
+    sizes.write_text("N,BLOCK_SIZE\n2048,2048\n4096,4096\n")
+    options = (
+        f"{LAYER_NORM['kernel']} --signature *fp16,*fp16,*fp16,*fp16,*fp32,*fp32,N,N,1e-5"
+        f" --sizes {sizes} --num-warps 2,4,8 --gpu h200 --gpu h100 --grid 4096 --measure --top 2"
+    ).replace("--gpu h200 --gpu h100", "--gpu h200,h100")
+    found = json.loads(run("tune", *options.split(), "--json").stdout)["gpus"]
+    (batch,) = timed
+    warps = [one.launch.options["num_warps"] for one in batch.launches]
+    assert len(batch.launches) == 4
+    assert [one["us"] for one in found["h200"]] == [10.0, 12.0]
+    assert [one["config"]["num_warps"] for one in found["h200"]] == [warps[0], warps[2]]
+    assert [one["us"] for one in found["h100"]] == [None, None]
+    page = run("tune", *options.split()).stdout
+    assert "were launched on H200 SXM" in " ".join(page.split())
+    assert "us measured" in page
+
+
+def test_choices_of_a_program_are_measured(timed: list[LaunchBatch]) -> None:
+    """A kernel that a program launches is timed with the program's own tensors."""
+    page = run("tune", f"{EXAMPLES / 'step.py'}:main", "--gpu", "h200", "--measure").stdout
+    (batch,) = timed
+    assert {one.launch.kernel for one in batch.launches} == {"matmul"}
+    assert not any(one.sizes for one in batch.launches)
+    assert "us measured" in page
+
+
+def test_a_size_that_cannot_be_launched_has_no_choice(
+    timed: list[LaunchBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If none of the best predicted can be launched, the command says why."""
+
+    def fail(batch: LaunchBatch) -> list[Measurement]:
+        return [Measurement("launch failed", None, "out of memory")] * len(batch.launches)
+
+    monkeypatch.setattr(module, "time_launches", fail)
+    found = run("tune", f"{EXAMPLES / 'step.py'}:main", "--gpu", "h200", "--measure", "--top", "1")
+    assert found.returncode == 2
+    assert "could be launched; the first: out of memory" in found.stderr
+    assert not timed
 
 
 def test_configurations_of_a_matrix_are_measured(

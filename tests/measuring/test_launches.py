@@ -18,9 +18,7 @@ from occupancy_lab.kernel import Variant
 from occupancy_lab.launch import BoundLaunch, launch_of
 from occupancy_lab.measuring import launches
 from occupancy_lab.measuring.launches import LaunchBatch, Wanted, time_launches
-from occupancy_lab.values import Target
 
-H200 = Target("cuda", "90", 32)
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
@@ -36,6 +34,17 @@ def dry(*args: Any, grid: Any = (8,), **kwargs: Any) -> BoundLaunch:
     return in_plain(Variant(scale, launch_of(scale, args, kwargs, grid)))
 
 
+class Grid:
+    """Inductor's grid of a kernel with the parameter BLOCK."""
+
+    def __init__(self, _meta: Any, config: triton.Config) -> None:
+        self.config = config
+
+    def eval_slow(self, given: dict[str, Any]) -> tuple[int, ...]:
+        """Return the grid of a launch."""
+        return (triton.cdiv(given["n"], self.config.kwargs["BLOCK"]),)
+
+
 @pytest.fixture
 def made() -> Iterator[list[Any]]:
     """Let Triton's launches only be listed."""
@@ -48,38 +57,80 @@ def made() -> Iterator[list[Any]]:
         yield found
 
 
-def test_a_real_launch_is_found_as_noted(made: list[Any]) -> None:
-    """However a launch passes its arguments and default options, it is the one of the dry run."""
+def test_a_real_launch_is_found_by_what_it_passes(made: list[Any]) -> None:
+    """However a launch passes its arguments, it is the one that passes the same tensors."""
     x, y = torch.ones(1000), torch.empty(1000)
-    wanted = launches._identity(dry(x, y, 1000, 2.0, BLOCK=128), H200)
-    other = launches._identity(dry(x, y, 1000, 2.0, BLOCK=256), H200)
-    with launches._noting([wanted, other], H200) as noted:
-        scale[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](
-            n=1000, x=x, y=y, factor=2.0, BLOCK=128, num_warps=4
-        )
+    wanted = launches.passed(dry(x, y, 1000, 2.0, BLOCK=128))
+    other = launches.passed(dry(x, y, 999, 2.0, BLOCK=128))
+    with launches._noting([wanted, other]) as noted:
+        for _ in range(2):
+            scale[lambda meta: (triton.cdiv(1000, meta["BLOCK"]),)](
+                n=1000, x=x, y=y, factor=2.0, BLOCK=256, num_warps=8
+            )
     assert noted.keys() == {wanted}
-    assert len(made) == 1
+    assert len(noted[wanted]) == 1
+    assert len(made) == 2
 
 
-@pytest.mark.parametrize(
-    ("grid", "options"), [((9,), {}), ((8,), {"num_warps": 8}), ((8,), {"maxnreg": 64})]
-)
-def test_another_grid_or_option_is_another_launch(grid: tuple[int], options: Any) -> None:
-    """Launches that differ in the grid or in an option are told apart."""
+def test_the_nearest_launch_is_changed(made: list[Any], tmp_path: Path) -> None:
+    """Of the launches with the same tensors, the one with the fewest changes is launched."""
+    script = tmp_path / "script.py"
+    script.write_text("")
     x = torch.ones(1000)
-    one = launches._identity(dry(x, x, 1000, 2.0, BLOCK=128), H200)
-    assert one != launches._identity(dry(x, x, 1000, 2.0, BLOCK=128, grid=grid, **options), H200)
+
+    def main(_: str) -> None:
+        scale[8,](x, x, 1000, 2.0, 128, num_warps=8)
+        scale[4,](x, x, 1000, 2.0, 256, num_warps=2)
+
+    wanted = Wanted(dry(x, x, 1000, 2.0, BLOCK=256, num_warps=2, maxnreg=64, grid=(3,)))
+    with (
+        mock.patch.object(launches, "names_script", return_value=True),
+        mock.patch.object(launches, "_run", main),
+    ):
+        (make,) = launches._calls(LaunchBatch(f"{script}:main", (wanted,)))
+    make()()
+    args, grid, kwargs = made[-1]
+    assert (args[2:], grid) == ((1000, 2.0, 256), (3,))
+    assert kwargs == {"warmup": False, "num_warps": 2, "maxnreg": 64}
 
 
 def test_changes_replace_what_was_passed(made: list[Any]) -> None:
     """A change replaces a positional or named argument, adds an option, or leaves one out."""
     x = torch.ones(1000)
     call = launches._Call(scale, (x, x, 1000, 2.0, 128), {"num_warps": 8}, (8,))
-    changes = {"BLOCK": 256, "num_warps": None, "maxnreg": 64}
-    call.with_changes(Wanted(dry(x, x, 1000, 2.0, BLOCK=128), changes, (4,)))()
+    launches._changed(call, {"BLOCK": 256, "num_warps": None, "maxnreg": 64}, (4,))()
     ((args, grid, kwargs),) = made
     assert (args[2:], grid) == ((1000, 2.0, 256), (4,))
     assert kwargs == {"warmup": False, "maxnreg": 64}
+
+
+def test_each_configuration_of_a_compiled_kernel_is_found(made: list[Any]) -> None:
+    """A kernel that torch.compile launches is found in all configurations, also once tuned."""
+    from torch._inductor.runtime import triton_heuristics
+    from triton import Config
+
+    def forget(tuner: Any) -> None:
+        tuner.configs = None  # as Inductor does
+
+    x, y = torch.ones(1000), torch.empty(1000)
+    wanted = launches.passed(dry(x, y, 1000, 2.0, 128))
+    tuner = object.__new__(triton_heuristics.CachingAutotuner)
+    tuner.fn, tuner.triton_meta = scale, {"constants": {"BLOCK": None}}
+    tuner.inductor_meta = {}
+    tuner.configs = [Config({"BLOCK": 128}, num_stages=1), Config({"BLOCK": 256}, 8, 1)]
+    kernel = triton_heuristics.CachingAutotuner
+    with (
+        mock.patch.multiple(kernel, precompile=forget, run=lambda *_args, **_kwargs: None),
+        mock.patch.object(triton_heuristics.GridExpr, "from_meta", Grid),
+        launches._noting([wanted]) as noted,
+    ):
+        tuner.precompile()
+        tuner.run(x, y, 1000, 2.0, stream=0)
+    found = [(one.arguments["BLOCK"], one.launch.grid) for one, _ in noted[wanted]]
+    assert found == [(128, (8,)), (256, (4,))]
+    noted[wanted][1][1]()
+    ((args, grid, kwargs),) = made
+    assert (args, grid, kwargs["BLOCK"], kwargs["num_warps"]) == ((), (4,), 256, 8)
 
 
 def test_a_launch_that_a_script_does_not_make_says_so(tmp_path: Path) -> None:
@@ -87,7 +138,7 @@ def test_a_launch_that_a_script_does_not_make_says_so(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text("def main():\n    raise RuntimeError('no data')\n")
     source = f"{script}:main"
-    batch = LaunchBatch(source, H200, (Wanted(dry(torch.ones(9), torch.ones(9), 9, 2.0, 128)),))
+    batch = LaunchBatch(source, (Wanted(dry(torch.ones(9), torch.ones(9), 9, 2.0, 128)),))
     (make,) = launches._calls(batch)
     with pytest.raises(InputError, match="made no such launch on this GPU, and ended with Runtime"):
         make()
@@ -97,7 +148,7 @@ def test_a_process_that_dies_times_nothing(monkeypatch: pytest.MonkeyPatch, tmp_
     """If the process dies, every launch says why it has no time."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     wanted = Wanted(dry(torch.ones(9), torch.ones(9), 9, 2.0, 128))
-    found = time_launches(LaunchBatch(f"{tmp_path}/none.py:main", H200, (wanted, wanted)))
+    found = time_launches(LaunchBatch(f"{tmp_path}/none.py:main", (wanted, wanted)))
     assert [one.status for one in found] == ["device lost"] * 2
     assert "process died" in (found[0].reason or "")
 
@@ -142,7 +193,28 @@ def test_launches_are_timed_here(name: str, described: dict[str, Any]) -> None:
     from occupancy_lab import explain
 
     found = explain(kernel=f"{EXAMPLES / name}", measure=True, **described)
-    runs = [found] if described else [line.run for line in found.lines]
+    check_times([found] if described else [line.run for line in found.lines])
+
+
+@pytest.mark.gpu
+def test_launches_of_torch_compile_are_timed_here(tmp_path: Path) -> None:
+    """Each configuration of the kernels that torch.compile makes of a script is timed."""
+    from occupancy_lab import explain
+
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch\n\n\n"
+        "def main():\n"
+        "    x = torch.randn(8192, 4096, device='cuda', dtype=torch.float16)\n"
+        "    f = torch.compile(lambda x: (torch.softmax(x * 2, -1), (x.relu() + 1).sum(0)))\n"
+        "    f(x)\n"
+    )
+    found = explain(kernel=f"{script}:main", measure=True)
+    check_times([line.run for line in found.lines])
+
+
+def check_times(runs: list[Any]) -> None:
+    """Assert that all launches were measured, and took about the predicted time."""
     records = [record for run in runs for record in run.records]
     assert {record.measurement.status for record in records} == {"measured"}
     for record in records:

@@ -323,7 +323,7 @@ COMMANDS = {
     "--grid 4": "--grid has no use for",
     "--top 3": "--top would be ignored for",
     "--cols 4": "--cols applies only to matrix kernels",
-    "--measure": "rest on predictions alone",
+    "--measure": "--measure needs a GPU of this machine",
     "--kernel copy": "launches no kernel 'copy'",
 }
 
