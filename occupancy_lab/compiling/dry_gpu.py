@@ -23,32 +23,6 @@ NAN = float("nan")
 VERSIONS = {"cuda": "12.8", "hip": "6.4"}
 """The versions in torch.version if torch is built without CUDA or HIP: programs check whether it
 is None, and torchvision compares it with its own."""
-MEMORY_GIB = {
-    **dict.fromkeys(("t4", "v100"), 16),
-    **dict.fromkeys(("a10", "a30", "l4", "rtx3090", "rtx4090", "rx7900xtx"), 24),
-    **dict.fromkeys(("mi100", "rtx5090"), 32),
-    "a100-40gb": 40,
-    "l40s": 48,
-    "w7900": 48,
-    **dict.fromkeys(("mi210", "mi250x", "orin"), 64),
-    **dict.fromkeys(("a100", "a100-pcie", "h100", "h100-pcie"), 80),
-    "h100-nvl": 94,
-    "gh200": 96,
-    "rtx-pro-6000": 96,
-    "rtx-pro-6000-server": 96,
-    **dict.fromkeys(("gb10", "mi300a", "strix-halo"), 128),
-    "h200": 141,
-    "b200": 180,
-    "gb200": 186,
-    "mi300x": 192,
-    "mi325x": 256,
-    "b300": 270,
-    "gb300": 279,
-    "mi350x": 288,
-    "mi355x": 288,
-    "rx9070xt": 16,
-}
-"""The memory of each GPU by its data sheet, for programs that ask how much there is."""
 SHARED_WITHOUT_ASKING = 48 << 10
 """Bytes of shared memory that a CUDA block may have without opting in to more."""
 
@@ -77,8 +51,7 @@ def capability(gpu: Gpu) -> tuple[int, int]:
 
 def memory_bytes(gpu: Gpu) -> int | None:
     """Return the device memory, or None if the data sheet is not known."""
-    memory = MEMORY_GIB.get(gpu.key)
-    return None if memory is None else memory << 30
+    return None if gpu.memory_gib is None else gpu.memory_gib << 30
 
 
 def torch_properties(gpu: Gpu) -> Properties:

@@ -223,6 +223,8 @@ class Gpu:
     """SMs of each group in which a cluster must lie, a GPC or a part of it; None if not known."""
     bandwidth_gbs: float | None = None
     """Peak bandwidth of the device memory, 1e9 bytes per second."""
+    memory_gib: int | None = None
+    """Device memory, GiB."""
     l2_bytes: int | None = None
     """L2 cache of the whole GPU, bytes: all XCDs together on AMD's chiplet GPUs."""
     infinity_cache_bytes: int | None = None
