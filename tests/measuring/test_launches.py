@@ -94,6 +94,19 @@ def test_the_nearest_launch_is_changed(made: list[Any], tmp_path: Path) -> None:
     assert kwargs == {"warmup": False, "num_warps": 2, "maxnreg": 64}
 
 
+def test_a_tensor_may_have_another_size(made: list[Any]) -> None:
+    """A launch whose tensors' sizes were only assumed is the real one, with the real tensors."""
+    x, y = torch.ones(1000), torch.empty(2000)
+    wanted = dry(x, x, 1000, 2.0, BLOCK=256)
+    with launches._noting([launches.passed(wanted)]) as noted:
+        scale[8,](x, y, 1000, 2.0, 128)
+    ((launched, call),) = noted[launches.passed(wanted)]
+    launches._changed(call, launches._changes(launched, wanted), (4,))()
+    args, *_ = made[-1]
+    assert args[1] is y
+    assert args[4] == 256
+
+
 def test_changes_replace_what_was_passed(made: list[Any]) -> None:
     """A change replaces a positional or named argument, adds an option, or leaves one out."""
     x = torch.ones(1000)
