@@ -202,9 +202,9 @@ def versions() -> str:
 def unseen() -> str:
     """State the errors on kernels of packages that nobody had looked at, the last set apart."""
     rows = read_table(DATA / "unseen-h200.csv")
-    last = max(one["set"] for one in rows)
+    last = max(int(one["set"]) for one in rows)
     long, timed, errors = _unseen(rows)
-    newest = [one for one in rows if one["set"] == last]
+    newest = [one for one in rows if int(one["set"]) == last]
     those, with_time, of_newest = _unseen(newest)
     dates = [one["date"] for one in rows]
     packages = len({one["package"] for one in rows})
@@ -213,8 +213,8 @@ def unseen() -> str:
         f" {max(dates)}, {long} launches above 10 us of {packages} further packages, such as vLLM,"
         " SGLang, Mamba and Transformer Engine, were predicted and then timed on an H200"
         f" ([table](../reports/data/unseen-h200.csv), as predicted then). {timed} had a predicted"
-        f" time: {errors}. They came in {last} sets; the model learned from each before the next"
-        f" was predicted. Of the last set, {those} launches of"
+        f" time: {errors}. They came in {last} sets; the model learned from each of the first"
+        f" eight before the next was predicted. Of the last set, {those} launches of"
         f" {len({one['package'] for one in newest})} packages, {with_time} had a time:"
         f" {of_newest}. Most launches without a time depend on the data. The largest errors were"
         " those of tables that the L1 cache keeps, of loops, masks and addresses that depend on the"
@@ -230,8 +230,9 @@ def measured_launch() -> str:
     return f"```console\n{text}...\n```"
 
 
-def _followed_unseen(rows: Iterable[Mapping[str, str]]) -> str:
+def _followed_unseen(rows: Sequence[Mapping[str, str]]) -> str:
     """State what the changes that `explain` named first brought."""
+    sets = len({one["set"] for one in rows if one["change"]})
     columns = ("us", "change_us", "change_predicted_low_us", "change_predicted_high_us")
     tried = [[float(one[name]) for name in columns] for one in rows if one["change"]]
     faster = sum(after < before for before, after, *_ in tried)
@@ -239,7 +240,7 @@ def _followed_unseen(rows: Iterable[Mapping[str, str]]) -> str:
     gain = statistics.geometric_mean(before / after for before, after, *_ in tried)
     most = max(before / after for before, after, *_ in tried)
     return (
-        f"For {len(tried)} launches of the last four sets `explain` named a change to make them"
+        f"For {len(tried)} launches of the last {sets} sets `explain` named a change to make them"
         f" faster, before any was timed. All were tried: {faster} were faster, by a factor of"
         f" {gain:.2f} in the geometric mean and {most:.0f} at most, and {inside} took a time in the"
         " range of the change."
