@@ -226,6 +226,16 @@ def test_launches_of_torch_compile_are_timed_here(tmp_path: Path) -> None:
     check_times([line.run for line in found.lines])
 
 
+@pytest.mark.gpu
+def test_the_choice_at_a_size_is_the_fastest_timed_here() -> None:
+    """Of a program's kernel the best predicted are timed, and the time of the choice is kept."""
+    from occupancy_lab import tune_script
+
+    found = tune_script(f"{EXAMPLES / 'step.py'}:main", measure=True, top=2)
+    ((chosen,),) = found.gpus.values()
+    assert 0.5 < chosen.us / chosen.predicted_us < 2
+
+
 def check_times(runs: list[Any]) -> None:
     """Assert that all launches were measured, and took about the predicted time."""
     records = [record for run in runs for record in run.records]
