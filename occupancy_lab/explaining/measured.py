@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from occupancy_lab.arguments import Pointer
 from occupancy_lab.errors import InputError, few_of, refuse
@@ -43,17 +43,18 @@ def measured(
     Raises InputError if tensors cannot be made up.
     """
     wanted: dict[int, Wanted] = {}
+    texts = None if made is None else set(map(passed, made))
     failures: dict[int, Measurement] = {}
     for record in (record for one in found for record in launches_on(one, gpu)):
         try:
-            wanted[id(record)] = _wanted(record, made)
+            wanted[id(record)] = _wanted(record, texts)
         except InputError as error:
             if made is None:
                 raise
             failures[id(record)] = Measurement("launch failed", None, str(error))
     for record in (record for one in found for record in best_changes(one, gpu)):
         with contextlib.suppress(InputError):
-            wanted[id(record)] = _wanted(record, made)
+            wanted[id(record)] = _wanted(record, texts)
     batch = LaunchBatch(source, tuple(wanted.values()))
     times = failures | dict(zip(wanted, time_launches(batch), strict=True))
     return [with_times(one, times) for one in found]
@@ -82,7 +83,8 @@ def times_of(
 
     Raises InputError if tensors cannot be made up.
     """
-    wanted = tuple(_wanted(record, made) for record in records)
+    texts = None if made is None else set(map(passed, made))
+    wanted = tuple(_wanted(record, texts) for record in records)
     return time_launches(LaunchBatch(source, wanted, runs))
 
 
@@ -98,14 +100,15 @@ def best_changes(one: Explanation, gpu: Gpu) -> list[Record]:
     return [best.record for best in bests if best is not None and best.record is not None]
 
 
-def _wanted(record: Record, made: Sequence[BoundLaunch] | None) -> Wanted:
-    """Return how to launch *record*: with the tensors of the launches *made*, or made-up ones.
+def _wanted(record: Record, texts: Collection[str] | None) -> Wanted:
+    """Return how to launch *record*: with a script's tensors, or with None made-up ones.
 
-    Raises InputError if neither is possible.
+    *texts* are what `passed` returns for the script's launches. Raises InputError if neither is
+    possible.
     """
-    if made is None:
+    if texts is None:
         return Wanted(_bound(record), _sizes(record))
-    if not any(passed(record) == passed(one) for one in made):
+    if passed(record) not in texts:
         refuse("the script passes no tensors for such arguments")
     return Wanted(_bound(record))
 

@@ -15,7 +15,6 @@ from occupancy_lab.asked import check_assumed
 from occupancy_lab.assumed import Assumption
 from occupancy_lab.compiled_records import check_trips, compile_runs, with_counts
 from occupancy_lab.compiling.compiler import Compiler
-from occupancy_lab.compiling.environment import find_environment
 from occupancy_lab.compiling.process import COMPILE_TIMEOUT
 from occupancy_lab.digest import source_digest
 from occupancy_lab.errors import GridError, InputError, after, few_of, quoted, refuse
@@ -112,7 +111,8 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     """
     how = {"triton": triton, "timeout": compile_timeout, "retry_failed": retry_failed}
     kernel, name, gpus, compiler = opened(kernel, gpu, cache=cache, progress=progress, **how)
-    timing = timing_on(gpus, name, top, runs, warm=warm, triton=triton) if measure else None
+    checked = {"warm": warm, "other_triton": not compiler.environment.is_running}
+    timing = timing_on(gpus, name, top, runs, **checked) if measure else None
     kernel = as_compared(kernel)
     described = {"signature": None, "constexprs": (), "options": (), **described}
     if search and autotuner_of(kernel) is None:
@@ -133,18 +133,14 @@ def tune_sizes(  # noqa: PLR0913 - one argument per option of the command line
     return _described(kernel, described, lines, **own).tune(search=search)
 
 
-def timing_on(  # noqa: PLR0913 - what decides whether it is possible
-    gpus: Sequence[Gpu],
-    source: str | None,
-    top: Integer,
-    runs: Integer,
-    *,
-    warm: bool,
-    triton: str | None,
+def timing_on(
+    gpus: Sequence[Gpu], source: str | None, top: Integer, runs: Integer, **checked: bool
 ) -> Timing:
-    """Return how to time launches of *source* on this machine's GPU; InputError if it cannot be."""
-    other_triton = not find_environment(triton).is_running
-    here = checked_gpu(gpus, source, warm=warm, other_triton=other_triton)
+    """Return how to time launches of *source* on this machine's GPU.
+
+    Raises InputError if that is not possible; *checked* is what else `checked_gpu` takes.
+    """
+    here = checked_gpu(gpus, source, **checked)
     top, runs = whole_number("top", top), whole_number("runs", runs)
     if top < 1:
         refuse(f"top is {top}; at least 1 configuration of each size is measured")
@@ -459,14 +455,13 @@ def _best(
             without.append(LeftOut(gpu.key, _why_not(at_size, gpu), size))
             continue
         candidate, run = fastest[text_of(size)]
-        time, measured = run.prediction, run.measurement
+        time = run.prediction
         assert time is not None  # noqa: S101 - it has a rank
         if len(at_size) > 1:
             time = time.as_chosen
         us, low, high = (round(one, 3) for one in (time.us, time.low_us, time.high_us))
-        one = TunedLaunch(size, candidate.config, us, low, high, time.bound)
-        if measured is not None:
-            one = dataclasses.replace(one, us=measured.us)
+        took = None if run.measurement is None else run.measurement.us
+        one = TunedLaunch(size, candidate.config, us, low, high, time.bound, us=took)
         if tiles and (text_of(size), _key(candidate.config, tiles)) not in known:
             best = own[text_of(size)][0].config
             one = dataclasses.replace(one, only=_numbers(run), elsewhere=best)

@@ -100,7 +100,8 @@ def tune_script(  # noqa: PLR0913 - one argument per option of the command line
     how |= {"seconds": compile_timeout, "compile_seconds": compile_timeout, "untuned": True}
     by: dict[str, Any] = {"environment": find_environment(triton), "progress": progress}
     gpus = [one for one, _ in chosen_gpus(gpu)]
-    timing = timing_on(gpus, name, top, runs, warm=warm, triton=triton) if measure else None
+    checked = {"warm": warm, "other_triton": not by["environment"].is_running}
+    timing = timing_on(gpus, name, top, runs, **checked) if measure else None
     with contextlib.ExitStack() as stack:
         scripts = [stack.enter_context(Script(Run(name, one, **how), **by)) for one in gpus]
         for script in scripts:
